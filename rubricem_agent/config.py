@@ -464,9 +464,11 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
                 raise ConfigError(
                     f"{where} has the key {key!r}, which is {RENAMED[key]!r} now; its values are the same."
                 )
-            raise ConfigError(
-                f"{where} has the unknown key {key!r}; {suggest_name(str(key), kind.model_fields, cutoff=0.5)}"
-            )
+            groups = {name: _model_in(one.annotation) for name, one in kind.model_fields.items()}
+            inside = [name for name, one in groups.items() if one and key in one.model_fields]
+            known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else ""
+            known = known or suggest_name(str(key), kind.model_fields, cutoff=0.5)
+            raise ConfigError(f"{where} has the unknown key {key!r}; {known}")
         inner = _model_in(field.annotation)
         if inner is not None:
             for part in value if isinstance(value, list) else [value]:
@@ -516,3 +518,18 @@ def load_tools_config(path: Path) -> ToolsConfig:
             "replay": beside(config.replay),
         }
     )
+
+
+def parse_tools(text: str) -> ToolsConfig:
+    """The tools that a command line names; raises ConfigError where it names none, or its settings are wrong."""
+    if text in ("offline", "web"):
+        return ToolsConfig.model_validate({"backend": text})
+    address = urlsplit(text)
+    if address.scheme in ("http", "https") and address.hostname:
+        return ToolsConfig(remote=RemoteToolsConfig(url=text))
+    if Path(text).suffix not in (".toml", ".jsonl") and not Path(text).is_dir():
+        raise ConfigError(
+            f"there are no tools {text!r}. Use offline, web, a TOML file of settings, the folder of an index, a JSONL "
+            "file of documents, or the URL of a tool server."
+        )
+    return load_tools_config(Path(text))

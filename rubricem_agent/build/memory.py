@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rubricem_agent import config as configs
 from rubricem_agent.build.models import POLICY_KEY, build_policy, naming, requires_extra
@@ -172,7 +171,7 @@ async def open_ask(
         UsageError: something is missing or misspelt.
         ModelError: the policy or the search engine does not answer.
     """
-    settings = _tools_config(tools)
+    settings = configs.parse_tools(tools)
     environ = naming(environ, POLICY_KEY, config.policy)
     policy, meter = build_policy(config, environ)
     try:
@@ -185,17 +184,3 @@ async def open_ask(
             yield Setting(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
     finally:
         await policy.aclose()
-
-
-def _tools_config(tools: str) -> configs.ToolsConfig:
-    if tools in ("offline", "web"):
-        return configs.ToolsConfig.model_validate({"backend": tools})
-    address = urlsplit(tools)
-    if address.scheme in ("http", "https") and address.hostname:
-        return configs.ToolsConfig(remote=configs.RemoteToolsConfig(url=tools))
-    if Path(tools).suffix not in (".toml", ".jsonl") and not Path(tools).is_dir():
-        raise ConfigError(
-            f"there are no tools {tools!r}. Use offline, web, a TOML file of settings, the folder of an index, a JSONL "
-            "file of documents, or the URL of a tool server."
-        )
-    return configs.load_tools_config(Path(tools))

@@ -91,7 +91,7 @@ def _step_table(lines: "deque[StepLine]") -> Table:
     stages = [f"{stage.value}\ntrue|judge" for stage in STAGES]
     rows = []
     for line in lines:
-        scores = [f"{line.true.get(stage.value, 0):.2f}|{_number(line.judged.get(stage.value))}" for stage in STAGES]
+        scores = [f"{_number(line.true.get(stage.value))}|{_number(line.judged.get(stage.value))}" for stage in STAGES]
         kl, entropy = (_number(line.task.kl, 4), _number(line.task.entropy, 3)) if line.task else ("-", "-")
         speed, seconds = f"{tokens_per_second(line):,.0f}", f"{sum(line.seconds.values()):.1f}"
         rest = [kl, entropy, str(line.bank), _number(line.utility), speed, seconds]
@@ -103,11 +103,13 @@ def describe_line(line: StepLine | EvaluationLine, steps: int) -> str:
     """One line of the log as a sentence."""
     if isinstance(line, EvaluationLine):
         scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.held_out.items())
-        return f"step {line.step}: held-out questions, by truth: {scores}; {line.valid:.0%} valid"
-    scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.true.items())
+        by = "truth" if line.by == "truth" else "the judge"
+        return f"step {line.step}: held-out questions, by {by}: {scores}; {line.valid:.0%} valid"
+    what, found = ("true", line.true) if line.true else ("judged", line.judged)
+    scores = " ".join(f"{stage} {_number(found[stage])}" for stage in found)
     kl = f" KL {line.task.kl:.4f}" if line.task else " nothing to learn from"
     return (
-        f"step {line.step}/{steps} {line.encounter}: true {scores};{kl}; bank {line.bank}; utility "
+        f"step {line.step}/{steps} {line.encounter}: {what} {scores};{kl}; bank {line.bank}; utility "
         f"{_number(line.utility)}; {tokens_per_second(line):,.0f} tokens/s; {sum(line.seconds.values()):.1f} s"
     )
 
@@ -131,7 +133,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="As --track tensorboard.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="As --track wandb.")] = False,
 ) -> None:
-    """Train by SS-GRPO in the almanac. Ctrl-C stops; the same command resumes from the last checkpoint."""
+    """Train by SS-GRPO, in the almanac or on your own questions. Ctrl-C stops; the same command resumes from the last checkpoint."""
     trainer = read_trainer_command(config, changes or [])
     began = time.monotonic()
     with ExitStack() as closing:
@@ -177,7 +179,7 @@ def train_verl(
 
 
 def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
-    """The result as JSON values; evaluations on held-out questions are by truth."""
+    """The result as JSON values; own held-out questions are scored by the judge, the almanac's by truth."""
     return {
         "steps": log.steps[-1].step if log.steps else 0,
         "first_held_out": log.evaluations[0].held_out if log.evaluations else None,

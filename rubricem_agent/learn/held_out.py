@@ -1,18 +1,24 @@
-"""How good a policy is on held-out questions of the almanac, by truth. The bank is off, as in the paper's main results."""
+"""How good a policy is on held-out questions: by truth in the almanac, by a judge on others.
+
+The bank is off, as in the paper's main results.
+"""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from rubricem_agent.learn.metrics import append_line
+from rubricem_agent.learn.metrics import ScoredBy, append_line
 from rubricem_agent.policy.base import Opening, Policy, Sampling
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of
+from rubricem_env.judge.base import Group, Judge, JudgeSettings
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import TrueQuality, true_quality
@@ -21,7 +27,7 @@ from rubricem_env.world.questions import Question
 
 async def answer_held_out(
     policy: Policy,
-    questions: Sequence[Question],
+    queries: Sequence[Query],
     *,
     prompt: AgentPrompt,
     toolbox: Toolbox,
@@ -37,19 +43,44 @@ async def answer_held_out(
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
     setting = Setting(policy, toolbox, limits, sampling)
-    groups = await run_groups([query_of(question) for question in questions], opened, setting, group_size=1, seed=seed)
+    groups = await run_groups(queries, opened, setting, group_size=1, seed=seed)
     return [group[0].reading for group in groups]
 
 
-def mean_quality(questions: Sequence[Question], readings: Sequence[Reading]) -> tuple[TrueQuality, float]:
-    """Mean true quality of one episode for each question, and the share that strict mode accepts."""
+def mean_quality(questions: Sequence[Question], readings: Sequence[Reading]) -> dict[str, float]:
+    """Mean true quality by stage, of one episode for each question."""
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
+    return TrueQuality(*np.mean(qualities, axis=0).tolist())._asdict()
+
+
+async def mean_judged(
+    judge: Judge, queries: Sequence[Query], readings: Sequence[Reading], *, settings: JudgeSettings, step: int
+) -> dict[str, float]:
+    """Mean score of each stage that the questions have rubrics for, of one episode for each question.
+
+    Only the questions' own rubrics count, so that scores of different steps can be compared.
+
+    Raises:
+        JudgeError: the judge lost more episodes than the settings allow; the others' mean would be of other questions.
+        SpendLimitReached: the judge's limit in calls, tokens or money.
+    """
+    exact = settings.model_copy(update={"dropout": 0.0})
+    groups = [Group(query, (reading,)) for query, reading in zip(queries, readings, strict=True)]
+    judged = await StepJudge(judge, RubricBuffer(), settings=exact).judge_step(groups, step=step)
+    scores: dict[str, list[float]] = {stage.value: [] for stage in STAGES}
+    for query, group in zip(queries, judged, strict=True):
+        for stage in {rubric.stage for rubric in query.rubrics}:
+            scores[stage.value] += [one for one in [group.judgements[0].score(stage)] if one is not None]
+    return {stage: float(np.mean(given)) for stage, given in scores.items() if given}
+
+
+def record_evaluation(
+    log: Path, step: int, scores: Mapping[str, float], readings: Sequence[Reading], *, by: ScoredBy = "truth"
+) -> None:
+    """Write the scores of a step's policy, and the share of episodes that strict mode accepts, into the log; print them."""
     valid = float(np.mean([not reading.rejections for reading in readings]))
-    return TrueQuality(*np.mean(qualities, axis=0).tolist()), valid
-
-
-def record_evaluation(log: Path, step: int, scores: tuple[TrueQuality, float]) -> None:
-    """Write the scores of a step's policy into the run's log, and print them."""
-    quality, valid = scores
-    append_line(log, {"step": step, "held_out": quality._asdict(), "valid": valid})
-    sys.stdout.write(f"step {step}: held-out answers {quality.answer:.3f} by truth, {valid:.0%} valid\n")
+    append_line(log, {"step": step, "held_out": dict(scores), "valid": valid, "by": by})
+    answer = f"{scores['answer']:.3f}" if "answer" in scores else "without a score"
+    sys.stdout.write(
+        f"step {step}: held-out answers {answer} by {'truth' if by == 'truth' else 'the judge'}, {valid:.0%} valid\n"
+    )

@@ -7,7 +7,7 @@ of a step, which the collapse detectors watch.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
@@ -121,12 +121,17 @@ class StepLine(Line):
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
+ScoredBy = Literal["truth", "judge"]
+
+
 class EvaluationLine(Line):
-    """The policy on held-out questions, by truth."""
+    """The policy on held-out questions."""
 
     step: int
     held_out: dict[str, float]
+    """By stage; of own questions, only the stages that they have rubrics for."""
     valid: float
+    by: ScoredBy = "truth"
 
 
 class WarningLine(Line):

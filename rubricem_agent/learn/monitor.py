@@ -170,6 +170,7 @@ class DecisiveSettings(Frozen):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=False)
 
     policy: str
+    data: str | None = None
     questions_per_step: int
     group_size: int
     window: int
@@ -210,8 +211,8 @@ class Levels(Frozen):
 def find_levels(settings: Mapping[str, Any], path: Path = LEVELS) -> dict[str, float]:
     """By name: the held-out answers of the policies to compare a run of these settings with, the lowest first."""
     levels = Levels.model_validate_json(path.read_text(encoding="utf-8")).levels
-    wanted = (settings.get("policy"), settings.get("held_out"))
-    known = [level for level in levels if (level.policy, level.held_out) == wanted]
+    wanted = (settings.get("policy"), settings.get("held_out"), settings.get("data"))
+    known = [level for level in levels if (level.policy, level.held_out, None) == wanted]
     return {level.name: level.answer for level in sorted(known, key=lambda level: level.answer)}
 
 

@@ -48,6 +48,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
+from rubricem_agent.learn.metrics import ScoredBy
 from rubricem_env.domain.base import Frozen, Text
 
 RunKind = Literal["training", "evaluation", "ablation"]
@@ -91,7 +92,8 @@ class RunCard(Frozen):
     steps: int | None = None
     """Of the whole plan."""
     scores: StageScores = StageScores()
-    """Held-out quality by truth at the last evaluation; an evaluation has its number under `answer`."""
+    """Held-out quality at the last evaluation; an evaluation has its number under `answer`."""
+    scored_by: ScoredBy = "truth"
     scored_at: int | None = None
     """The step of that evaluation."""
     lessons: int = 0

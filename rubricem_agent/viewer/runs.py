@@ -130,6 +130,7 @@ def _training_card(run: RunFolder) -> RunCard:
             if evaluation
             else _EMPTY,
             "scored_at": evaluation.step if evaluation else None,
+            "scored_by": evaluation.by if evaluation else "truth",
             "lessons": last.bank if last else 0,
             "seconds": round(sum(sum(line.seconds.values()) for line in read.log.steps), 1),
             "warnings": len(read.log.warnings),

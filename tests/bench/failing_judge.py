@@ -68,7 +68,7 @@ def run(out: Path, seed: int, *, steps: int, rate: float) -> RunLog:
     changes = [f"out={folder}", f"seed={seed}", f"steps={steps}", "judge={failure_limit: 1.0}"]
     parts = make_parts(read_settings(Path("configs/demo_almanac.yaml"), LocalConfig, changes=changes))
     failing = FailingJudge(parts.judge.judge, rate, seed)
-    judge = StepJudge(failing, RubricBuffer(), settings=parts.config.judge)
+    judge = StepJudge(failing, RubricBuffer(), settings=parts.config.judge.settings)
     asyncio.run(train(parts._replace(judge=judge) if rate else parts))
     return read_log(folder)
 

@@ -30,7 +30,6 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.local.checkpoint import resume_run
@@ -52,7 +51,7 @@ async def compare(parts: Parts, *, repeats: int) -> list[Mode]:
     within = await attempt(parts, own, "within", repeats=repeats, draw="second")
     modes = []
     for name, (groups, reused) in (("none", again), ("cross", cross), ("within", within)):
-        pairs = zip(parts.held_out, groups, strict=True)
+        pairs = zip((parts.truth[query.key] for query in parts.held_out), groups, strict=True)
         rows = [np.mean([true_quality(question, one) for one in group], axis=0) for question, group in pairs]
         modes.append((name, np.array(rows), reused))
     return modes
@@ -72,7 +71,7 @@ async def attempt(
         return parts.prompt.opening(query, references=injection.block), parts.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
-    queries = [query_of(question) for question in parts.held_out]
+    queries = parts.held_out
     seed = derive_seed(config.seed, "reuse", draw)
     setting = Setting(parts.policy, parts.toolbox, config.limits, sampling)
     groups = await run_groups(queries, opened, setting, group_size=repeats, concurrency=config.rows, seed=seed)
@@ -82,7 +81,7 @@ async def attempt(
 
 async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: RubricBank) -> None:
     """One unjudged reflection on the first attempt at each question, through the bank's gate."""
-    judge = AlmanacJudge(parts.held_out)  # never called: there is no judge at inference
+    judge = AlmanacJudge(parts.truth.values())  # never called: there is no judge at inference
     reflector = Reflector(parts.policy, judge, bank, settings=parts.config.reflection)
 
     async def one(reading: Reading) -> None:

@@ -71,7 +71,7 @@ def fill_bank(parts: Parts) -> None:
 
 
 def _write(parts: Parts, key: str, number: int, *, more: str = "") -> BankItem:
-    lesson = lesson_of(parts.train[key])
+    lesson = lesson_of(parts.truth[key])
     question = parts.train[key].question
     written = parts.bank.write(
         Reflection(

@@ -11,7 +11,7 @@ VERL = VerlSettings.model_validate({"almanac": {}, "seed": 7}, strict=False)
 
 
 def test_groups_of_keys_without_a_seed_have_the_runs():
-    assert (with_run_seed(LOCAL, 7).reflection.seed, with_run_seed(LOCAL, 7).judge.seed) == (7, 7)
+    assert (with_run_seed(LOCAL, 7).reflection.seed, with_run_seed(LOCAL, 7).judge.settings.seed) == (7, 7)
     filled = with_run_seed(VERL, 7)
     assert (filled.reflection.seed, filled.judge.settings.seed) == (7, 7)
 

@@ -1,13 +1,20 @@
 """Checkpoints of a local run: weights, moments, curriculum, rubrics, bank and deferred work under one manifest."""
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from transformers import AutoTokenizer
 
+from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.base import SYSTEM_FILE, model_folder
 from rubricem_env.domain.errors import UsageError
 
+from ..lora import merge_adapter, save_adapter
 from ..sft_parts.checkpoint import disk_refusals, learning_parts, restore
+from .settings import LocalConfig
 from .setup import Parts
 
 
@@ -25,7 +32,7 @@ def save_run(parts: Parts, step: int) -> None:
     items = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
     items["bank"] = ("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
     learner = parts.learner
-    items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+    items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts.config))
     save_checkpoint(root, step=step, parts=items)
 
 
@@ -40,7 +47,9 @@ def resume_run(parts: Parts) -> int:
         return 0
     learner = parts.learner
     with checkpoint.restoring():
-        restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts))
+        saved, identity = checkpoint.read_json("progress")["identity"], _identity(parts.config)
+        identity = saved if _reread(saved, parts.config) == identity else identity
+        restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=identity)
         curriculum, updates = checkpoint.read_json("curriculum"), checkpoint.read_json("learner")["updates"]
         if curriculum["step"] != checkpoint.step or type(updates) is not int or updates < 0:
             raise UsageError(
@@ -58,19 +67,23 @@ def resume_run(parts: Parts) -> int:
 
 
 def save_policy(parts: Parts) -> None:
-    """Write the policy with its tokenizer, as transformers loads them.
+    """Write the policy with its tokenizer as transformers loads it; with LoRA its updates too, in OUT/adapter.
 
     Raises:
         UsageError: the disk refuses.
     """
-    folder = parts.config.out / "model"
+    config, model = parts.config, parts.learner.policy
+    folder, source = config.out / "model", model_folder(config.policy)
     try:
         with disk_refusals():
-            parts.learner.policy.save_pretrained(folder)
-            tokenizer = AutoTokenizer.from_pretrained(model_folder(parts.config.policy), local_files_only=True)
-            tokenizer.save_pretrained(folder)
-            if parts.config.system:
-                (folder / SYSTEM_FILE).write_text(parts.config.system + "\n", encoding="utf-8")
+            if config.lora is None:
+                model.save_pretrained(folder)
+                AutoTokenizer.from_pretrained(source, local_files_only=True).save_pretrained(folder)
+            else:
+                save_adapter(model, config.out / "adapter", base=str(source.resolve()), settings=config.lora)
+                merge_adapter(config.out / "adapter", folder)
+            if config.system:
+                (folder / SYSTEM_FILE).write_text(config.system + "\n", encoding="utf-8")
     except OSError as cause:
         raise UsageError(
             f"cannot write the policy to {folder}: {cause.strerror or cause}. "
@@ -78,6 +91,23 @@ def save_policy(parts: Parts) -> None:
         ) from cause
 
 
-def _identity(parts: Parts) -> str:
-    """The settings that a resumed run must share: all but its length, its folder and how often it saves or evaluates."""
-    return parts.config.model_dump_json(exclude={"steps", "out", "evaluate_every", "checkpoint_every"})
+_CHANGEABLE: Mapping[str, Any] = {
+    **dict.fromkeys(("steps", "out", "evaluate_every", "checkpoint_every"), True),
+    "judge": {"rates", "ceilings", "timeout"},
+    "tools": ToolsConfig.model_fields.keys() - {"backend", "corpus"},
+}
+"""What a resumed run may have otherwise: its length and folder, how often it saves or evaluates, limits and engines."""
+
+
+def _identity(config: LocalConfig) -> str:
+    """The settings that a resumed run must share."""
+    return config.model_dump_json(exclude=dict(_CHANGEABLE))
+
+
+def _reread(saved: str, config: LocalConfig) -> str:
+    """The identity that an earlier release wrote, with the settings that it did not have yet; or as it is."""
+    try:
+        fields = {**json.loads(saved), "out": config.out}
+        return _identity(LocalConfig.model_validate(fields, strict=False))
+    except ValueError:
+        return saved

@@ -28,9 +28,11 @@ from .setup import JudgedStep, Parts
 def credit_step(parts: Parts, judged: JudgedStep) -> tuple[list[Sample], Credit]:
     """The samples of the rollouts that teach something, and the credit of all."""
     config, tokenizer = parts.config, parts.policy.tokenizer
-    questions = [parts.train[group.query.key] for group in judged.readings]
     groups = judged.groups
-    gains = answer_gains(parts.learner, groups, questions, tokenizer=tokenizer) if config.credit == "igpo" else None
+    gains = None
+    if config.credit == "igpo":
+        questions = [parts.truth[group.query.key] for group in judged.readings]
+        gains = answer_gains(parts.learner, groups, questions, tokenizer=tokenizer)
     if config.references.internalise:
         openings = [tokenizer.encode_opening(parts.prompt.opening(group.query)) for group in judged.readings]
         groups = [[reopen(one, ids) for one in group] for group, ids in zip(groups, openings, strict=True)]

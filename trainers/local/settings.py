@@ -1,28 +1,34 @@
-"""The settings of the local trainer: one run of one recipe in the almanac, in one process."""
+"""The settings of the local trainer: one run of one recipe, in the almanac or on own questions, in one process."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from rubricem_agent.config import RULES, JudgeConfig, ToolsConfig, parse_tools
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
 from rubricem_agent.memory.inject import ReferenceSettings
-from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 
+from ..lora import LoraSettings
 from .learner import LossSettings
 
 Count = Annotated[int, Field(ge=1)]
 
 
+def _read_tools(given: object) -> object:
+    return parse_tools(given) if isinstance(given, str) else given
+
+
 class LocalAuditSettings(AuditSettings):
-    """The held-out audit of a local run, whose held-out judge is another almanac judge."""
+    """The held-out audit of a run in the almanac, whose held-out judge is another almanac judge."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Steps between audits; 0 for none."""
@@ -38,9 +44,17 @@ class LocalConfig(CreditSettings):
     """A run. Credit and meta-policy together name the recipe of the paper's ablation."""
 
     policy: Path
-    """The folder of the SFT policy: where training starts, and the frozen reference."""
+    """The folder of the SFT policy: where training starts, and the frozen reference. Any model that `local:PATH` plays."""
     out: Path
     """The folder of metrics.jsonl, rollouts and checkpoints."""
+    data: Path | None = None
+    """Own training questions, as `rubricem data prepare` writes them; None is the almanac with its truth."""
+    held_out_data: Path | None = None
+    """Own questions to evaluate on, in the same form: the judge scores them. None evaluates on none."""
+    tools: Annotated[ToolsConfig, BeforeValidator(_read_tools)] = ToolsConfig()
+    """Settings, or what `--tools` takes: the folder of an index, a TOML file, the URL of a tool server, `web`."""
+    lora: LoraSettings | None = None
+    """Train low-rank updates beside frozen weights, which keep their precision; None trains all weights in float32."""
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
     reflect_phase: ReflectPhase = "new"
@@ -63,8 +77,8 @@ class LocalConfig(CreditSettings):
     """Of one forward and backward pass. Few fit into a processor's cache; samples share a prompt within a pass only."""
     rows: Count = 64
     """Conversations decoded together."""
-    system: str = TINY_SYSTEM
-    """The tiny policy's system prompt; "" gives the whole agent prompt."""
+    system: str | None = None
+    """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac."""
     reference_tokens: Count = 512
     """Limit of the bank's block before a question."""
     loss: LossSettings = LossSettings()
@@ -72,10 +86,11 @@ class LocalConfig(CreditSettings):
     """Scale the advantages of a step to this root mean square over its tokens, to compare methods; None leaves them."""
     limits: EpisodeLimits = EpisodeLimits(max_tokens=1_400)
     reflection: ReflectionSettings = ReflectionSettings(total_tokens=2_400, new_tokens=128, system="Reflect.")
-    judge: JudgeSettings = JudgeSettings()
+    judge: JudgeConfig = JudgeConfig()
+    """In the almanac `rules` is the almanac's own judge."""
     knobs: JudgeKnobs = JudgeKnobs()
     held_out: Literal["validation", "test"] = "validation"
-    """The questions that the run is evaluated on; nothing may be tuned on those of `test`."""
+    """The almanac's questions that the run is evaluated on; nothing may be tuned on those of `test`."""
     evaluate_every: Count = 8
     checkpoint_every: Count = 8
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0
@@ -83,6 +98,8 @@ class LocalConfig(CreditSettings):
     0 for none. It changes no update, so a resumed run may change it."""
     record: Annotated[bool, Field(exclude=True)] = True
     """Record rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
+    probe: Annotated[bool, Field(exclude=True)] = True
+    """Ask judges and search engine for one token before the first step."""
     watch: Annotated[WatchSettings, Field(exclude=True)] = WatchSettings()
     """When the run counts as lost and stops. Not saved with the settings: a resumed run may change it."""
     drift: Annotated[DriftSettings, Field(exclude=True)] = DriftSettings()
@@ -90,8 +107,29 @@ class LocalConfig(CreditSettings):
     held_out_judge: Annotated[LocalAuditSettings, Field(exclude=True)] = LocalAuditSettings()
     """The held-out judge beside the training judge; off by default. It changes nothing in training."""
 
+    @property
+    def has_almanac_judge(self) -> bool:
+        return self.data is None and self.judge.judge == RULES and not self.judge.also
+
+    @model_validator(mode="before")
+    @classmethod
+    def _move_judge_settings(cls, fields: Any) -> Any:
+        """Runs of before a judge could be named have the keys of `judge.settings` in `judge`."""
+        judge = fields.get("judge") if isinstance(fields, Mapping) else None
+        if not isinstance(judge, Mapping) or not judge or not judge.keys() <= JudgeSettings.model_fields.keys():
+            return fields
+        return {**fields, "judge": {"settings": judge}}
+
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":
         if self.meta_policy:
             check_trainable(self.reflection)
+        if self.data is None and self.held_out_data is not None:
+            raise ValueError(
+                "held_out_data is set without data; the almanac is evaluated on its own questions (held_out)"
+            )
+        if self.data is not None and (self.held_out_judge.every or self.credit == "igpo"):
+            raise ValueError(
+                "held_out_judge and credit igpo need the truth, which own questions have not; leave them out"
+            )
         return self

@@ -1,10 +1,9 @@
-"""Builds the components of a local run from its settings: policy, judge, bank, learner."""
+"""Builds the components of a local run from its settings: policy, tools, judge, bank, learner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
@@ -12,22 +11,25 @@ from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
 from rubricem_agent.memory.bank import Retrieved, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
-from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_agent.policy.base import TINY_SYSTEM, own_system
+from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.audit import HeldOutAudit
 from rubricem_env.judge.base import Group
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.judge import AlmanacJudge, TrueQuality, criteria_of
+from rubricem_env.world.judge import AlmanacJudge, TrueQuality
 from rubricem_env.world.questions import Question
 
 from ..settings import with_run_seed
+from .inputs import Services, load_trained, make_audit, read_run_questions
 from .learner import Learner
 from .settings import LocalConfig
 
@@ -49,10 +51,12 @@ class Parts(NamedTuple):
     curriculum: Curriculum
     deferred: Deferred[ReflectionOutcome]
     pending: Pending
-    train: dict[str, Question]
+    train: dict[str, Query]
     """Training questions by query key."""
-    held_out: tuple[Question, ...]
+    held_out: tuple[Query, ...]
     """The questions of the evaluations, in their order."""
+    truth: dict[str, Question]
+    """The truth about both by query key; empty for own questions."""
     recorder: RunRecorder | None
     """None where nothing is recorded for the viewer."""
     audit: HeldOutAudit | None
@@ -67,28 +71,33 @@ class JudgedStep(NamedTuple):
     """The same rollouts as the judge reads them."""
     judgements: tuple[GroupJudgement, ...]
     true: list[TrueQuality]
-    """The true quality of each rollout, group by group: it audits the judge, and nothing that trains reads it."""
+    """The true quality of each rollout, group by group: it audits the judge, and nothing that trains reads it. Empty
+    without truth."""
     shown: dict[str, tuple[Retrieved, ...]]
     """Lessons in the prompt of each question, by its key."""
 
 
-def make_parts(config: LocalConfig) -> Parts:
+def make_parts(config: LocalConfig, services: Services | None = None) -> Parts:
     """Load the policy and initialise everything else.
 
     Open seeds in the settings become the run's seed, so that the settings determine every draw.
 
     Raises:
         ConfigError: the policy's folder holds no policy, or the settings do not fit the questions.
+        FileFormatError: the questions cannot be read.
     """
-    config = with_run_seed(config, config.seed)
-    model = load_model(config.policy)
-    model.to(dtype=torch.float32)  # type: ignore[call-arg]
+    system = config.system
+    if system is None:
+        system = own_system(config.policy) or (TINY_SYSTEM if config.data is None else "")
+    config = with_run_seed(config, config.seed).model_copy(update={"system": system})
+    train, held_out, truth = read_run_questions(config)
+    services = services or Services()
+    toolbox, judge = services.toolbox or shipped_toolbox(), services.judge
+    prompt = AgentPrompt(system, "") if system else agent_prompt(toolbox.names)
+    model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
     policy = LocalPolicy.over(model, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
-    questions = load_questions(shipped_questions_path())
-    train = {query_of(question).key: question for question in questions if question.split == "train"}
-    toolbox = shipped_toolbox()
-    almanac_judge = AlmanacJudge(questions, knobs=config.knobs, seed=config.seed)
+    own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
     learner = Learner.over(
         model,
@@ -97,15 +106,30 @@ def make_parts(config: LocalConfig) -> Parts:
         max_grad_norm=config.max_grad_norm,
         micro_batch_tokens=config.micro_batch_tokens,
     )
-    reflector = Reflector(policy, almanac_judge, bank, settings=config.reflection, version=lambda: learner.updates)
+    reflector = Reflector(
+        policy,
+        judge.reflection_judge if judge else own,
+        bank,
+        settings=config.reflection,
+        version=lambda: learner.updates,
+    )
     pending: Pending = {}
+    longest = max((*train.values(), *held_out), key=lambda query: len(query.question))
+    length = len(tokenizer.encode_opening(prompt.opening(longest))) + config.limits.max_tokens
+    length += config.reference_tokens if config.meta_policy else 0
+    if length > config.reflection.total_tokens:
+        raise ConfigError(
+            f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, limits.max_tokens), and "
+            f"the policy's cache holds reflection.total_tokens {config.reflection.total_tokens}. Raise the last, or lower "
+            "the others."
+        )
     return Parts(
         config=config,
         learner=learner,
         policy=policy,
-        prompt=AgentPrompt(config.system, "") if config.system else agent_prompt(toolbox.names),
+        prompt=prompt,
         toolbox=toolbox,
-        judge=StepJudge(almanac_judge, RubricBuffer(), settings=config.judge),
+        judge=StepJudge(judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings),
         bank=bank,
         injector=Injector(count_tokens=policy.count_tokens, budget=config.reference_tokens),
         curriculum=Curriculum(
@@ -117,20 +141,11 @@ def make_parts(config: LocalConfig) -> Parts:
         deferred=make_deferred(reflector, pending),
         pending=pending,
         train=train,
-        held_out=tuple(question for question in questions if question.split == config.held_out),
+        held_out=held_out,
+        truth=truth,
         recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
-        audit=make_audit(config, train) if config.held_out_judge.every else None,
+        audit=make_audit(config, {key: truth[key] for key in train}) if config.held_out_judge.every else None,
     )
-
-
-def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:
-    """The held-out judge of a run; its own rubric set of a question are the true criteria."""
-    settings = config.held_out_judge
-    seed = config.seed if settings.seed is None else settings.seed
-    judge = AlmanacJudge(questions.values(), knobs=settings.knobs, seed=seed)
-    own = questions.items() if settings.rubrics == "held_out" else ()
-    rubrics = {key: list(criteria_of(question)) for key, question in own}
-    return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 
 def make_deferred(reflector: Reflector, pending: Pending) -> Deferred[ReflectionOutcome]:

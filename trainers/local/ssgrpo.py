@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-import numpy as np
 from transformers.utils.logging import disable_progress_bar
 
 from rubricem_agent.files import lock_folder, trim_log
@@ -31,20 +30,15 @@ from rubricem_agent.learn.metrics import (
     UpdateMetrics,
     append_line,
     measure_rollouts,
-    read_log,
     spread_shares,
 )
-from rubricem_agent.learn.monitor import find_collapse, find_divergence, find_drift
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import judged_attempts, mean_utility, readable_share, refused_reflections
 from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.base import Group
 from rubricem_env.judge.scoring import refused_rubrics
 from rubricem_env.world.judge import true_quality
@@ -52,8 +46,9 @@ from rubricem_env.world.judge import true_quality
 from ..settings import make_out, read_command, run_command
 from .checkpoint import resume_run, save_policy, save_run
 from .crediting import credit_step
+from .inputs import open_services
 from .learner import compare_gradients
-from .logging import begin_record, evaluate_step, record_step
+from .logging import audit_scores, begin_record, evaluate_step, judged_scores, record_step, say, true_scores, watch_run
 from .settings import LocalConfig
 from .setup import JudgedStep, Parts, make_parts
 
@@ -129,7 +124,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
 async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
     """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
     config = parts.config
-    queries = [query_of(parts.train[key]) for key in batch.keys]
+    queries = [parts.train[key] for key in batch.keys]
     mode = batch.retrieval
     shown: dict[str, tuple[Retrieved, ...]] = {}
 
@@ -154,7 +149,8 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
         Group(query, tuple(rollout.reading for rollout in group)) for query, group in zip(queries, groups, strict=True)
     ]
     judgements = await parts.judge.judge_step(readings, step=batch.step)
-    true = [true_quality(parts.train[group.key], reading) for group in readings for reading in group.readings]
+    known = [group for group in readings if group.key in parts.truth]
+    true = [true_quality(parts.truth[group.key], reading) for group in known for reading in group.readings]
     return JudgedStep(groups, readings, judgements, true, shown)
 
 
@@ -191,66 +187,19 @@ def compare_phases(
     return compare_gradients(parts.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
 
 
-async def audit_scores(parts: Parts, judged: JudgedStep, step: int) -> dict[str, Any]:
-    """The training judge's scores beside the held-out judge's, on an audited step; nothing on others."""
-    if parts.audit is None or step % parts.config.held_out_judge.every:
-        return {}
-    audit = await parts.audit.examine(judged.readings, judged.judgements)
-    return {"audit": audit.model_dump()}
-
-
-def true_scores(judged: JudgedStep) -> dict[str, float]:
-    """The mean true quality of the rollouts."""
-    means = np.mean(judged.true, axis=0).tolist()
-    return {stage.value: round(value, 4) for stage, value in zip(STAGES, means, strict=True)}
-
-
-def judged_scores(judged: JudgedStep) -> dict[str, float | None]:
-    """The mean of the given scores, stage by stage; None where the judge gave none."""
-    means: dict[str, float | None] = {}
-    for stage in STAGES:
-        scores = [rollout.judgement.score(stage) for group in judged.judgements for rollout in group.rollouts]
-        given = [score for score in scores if score is not None]
-        means[stage.value] = round(float(np.mean(given)), 4) if given else None
-    return means
-
-
-def watch_run(config: LocalConfig, step: int) -> None:
-    """Write a warning when the judge departs from the truth or the held-out judge; stop a lost run with a warning.
-
-    Raises:
-        RubricEMError: the run is lost.
-    """
-    steps = read_log(config.out).steps
-    drift = find_drift(steps, config.drift)
-    if find_drift(steps[:-1], config.drift):
-        drift = None  # the warning is in the log
-    for warning in (drift, find_divergence(steps)):
-        if warning:
-            append_line(config.out / METRICS_FILE, {"step": step, "alarm": warning})
-    lost = find_collapse(steps, config.watch)
-    if lost:
-        append_line(config.out / METRICS_FILE, {"step": step, "alarm": lost})
-        raise RubricEMError(lost)
-
-
-def say(step: int, steps: int, metrics: dict[str, Any]) -> None:
-    """Print one line a step."""
-    scores = " ".join(f"{name} {value:.2f}" for name, value in metrics["true"].items())
-    seconds = sum(metrics["seconds"].values())
-    sys.stdout.write(f"step {step}/{steps} {metrics['encounter']}: {scores}; bank {metrics['bank']}; {seconds:.1f} s\n")
-    sys.stdout.flush()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train. Returns 2, with one sentence on stderr, for a mistake or a refused step, and 130 for an interrupt."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
+
+    async def connect_and_train(config: LocalConfig) -> None:
+        async with open_services(config) as services:
+            await train(make_parts(config, services))
 
     def run() -> None:
         config = read_command(
             arguments, LocalConfig, prog="python trainers/local_ssgrpo.py", description="Train in one process."
         )
-        asyncio.run(train(make_parts(config)))
+        asyncio.run(connect_and_train(config))
 
     try:
         return run_command("local_ssgrpo", run)

@@ -25,9 +25,9 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import shipped_toolbox
+from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.scaffold.reading import Reading
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.judge import TrueQuality
 
 from ..settings import run_command
 
@@ -73,8 +73,8 @@ def evaluate_run(
             policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"
             if step:
                 (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
-            scores = asyncio.run(_evaluate(policy, settings, held_out=held_out, max_questions=max_questions))
-        record_evaluation(run / METRICS_FILE, step, scores)
+            scores, readings = asyncio.run(_evaluate(policy, settings, held_out=held_out, max_questions=max_questions))
+        record_evaluation(run / METRICS_FILE, step, scores, readings)
 
 
 def merge_shards(actor: Path, target: Path) -> None:
@@ -94,7 +94,7 @@ def merge_shards(actor: Path, target: Path) -> None:
 
 async def _evaluate(
     folder: Path, settings: Mapping[str, Any], *, held_out: str, max_questions: int | None
-) -> tuple[TrueQuality, float]:
+) -> tuple[dict[str, float], list[Reading]]:
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
     policy = LocalPolicy.over(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
@@ -103,7 +103,7 @@ async def _evaluate(
     try:
         readings = await answer_held_out(
             policy,
-            questions,
+            [query_of(question) for question in questions],
             prompt=AgentPrompt(settings["system"], "") if settings["system"] else agent_prompt(toolbox.names),
             toolbox=toolbox,
             limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
@@ -112,7 +112,7 @@ async def _evaluate(
         )
     finally:
         await policy.aclose()
-    return mean_quality(questions, readings)
+    return mean_quality(questions, readings), readings
 
 
 if __name__ == "__main__":

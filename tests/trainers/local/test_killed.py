@@ -60,12 +60,12 @@ def write_config(folder: Path, *, steps: int) -> Path:
     return path
 
 
-def start(config: Path, out: Path) -> subprocess.Popen[str]:
+def start(config: Path, out: Path, *changes: str) -> subprocess.Popen[str]:
     """Returns once the run's settings are written, which is when its work begins."""
     (out / "config.json").unlink(missing_ok=True)
     # Threads are one, so that the same sums are taken in the same order.
     trainer = subprocess.Popen(
-        [sys.executable, "trainers/local_ssgrpo.py", "--config", str(config), f"out={out}"],
+        [sys.executable, "trainers/local_ssgrpo.py", "--config", str(config), f"out={out}", *changes],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rubricem_agent.config import JudgeConfig
 from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_agent.memory.inject import ReferenceSettings
@@ -85,7 +86,9 @@ def with_reflection_seed(config: LocalConfig, seed: int) -> LocalConfig:
 
 
 def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
-    before = with_reflection_seed(config, 0).model_copy(update={"judge": JudgeSettings(seed=0), "steps": 1})
+    before = with_reflection_seed(config, 0).model_copy(
+        update={"judge": JudgeConfig(settings=JudgeSettings(seed=0)), "steps": 1}
+    )
     run(before)
     assert [row["step"] for row in run(config)][-1] == 2
 

@@ -7,8 +7,8 @@ import pytest
 from rubricem_agent.learn.metrics import append_line, read_log
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
 from rubricem_env.domain.errors import RubricEMError
+from trainers.local.logging import watch_run
 from trainers.local.settings import LocalConfig
-from trainers.local.ssgrpo import watch_run
 
 
 @pytest.fixture

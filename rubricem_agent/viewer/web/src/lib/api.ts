@@ -23,6 +23,7 @@ export interface RunCard {
   step: number;
   steps: number | null;
   scores: StageScores;
+  scored_by: "truth" | "judge";
   scored_at: number | null;
   lessons: number;
   seconds: number;
