@@ -1,5 +1,7 @@
 """What the site does that Markdown does not: code that a page names becomes a page, figures and equations are inlined.
 
+For language models the site has `llms.txt`, a list of all pages with what each is about, and every page as Markdown.
+
 A hook of MkDocs (mkdocs.yml). The pages themselves read the same in a repository browser: links to files, images, and
 equations in the notation that it knows.
 """
@@ -67,6 +69,37 @@ def on_page_markdown(markdown, page, config, files):
             # In a span: a paragraph that begins with <math> would be taken for a block of HTML.
             parts[place] = INLINE_MATH.sub(lambda found: f"<span>{convert(found[1], display='inline')}</span>", text)
     return "".join(parts)
+
+
+def on_nav(nav, config, files):
+    """Remember the pages in the order of the menu, for `llms.txt`."""
+    config["extra"]["menu"] = nav
+    return nav
+
+
+def on_post_build(config):
+    """Write `llms.txt` and, beside each page, its Markdown."""
+    docs, site = Path(config["docs_dir"]), Path(config["site_dir"])
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
+    for section in config["extra"]["menu"].items:
+        pages = section.children if section.is_section else [section]
+        if section.is_section:
+            lines += ["", f"## {section.title}", ""]
+        for page in pages:
+            text = (docs / page.file.src_uri).read_text(encoding="utf-8")
+            (site / page.file.src_uri).write_text(text, encoding="utf-8")
+            lines.append(f"- [{page.title}]({page.file.src_uri}): {first_sentence(text)}")
+    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def first_sentence(text: str) -> str:
+    """What a page says first in prose, without links; a line of pointers ("Paper: ...", "Details: ...") is passed over."""
+    for paragraph in text.split("\n\n"):
+        if paragraph[:1].isalpha() or paragraph[:1] in "`*":
+            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph.replace("\n", " "))
+            if not words.startswith(("Paper:", "Details:", "```")):
+                return re.split(r"(?<=[.:]) (?=[A-Z`])", words)[0].rstrip(":")
+    return ""
 
 
 def outside(docs: Path, uri: str, target: str) -> str | None:
