@@ -95,7 +95,7 @@ def on_post_build(config):
 def first_sentence(text: str) -> str:
     """What a page says first in prose, without links; a line of pointers ("Paper: ...", "Details: ...") is passed over."""
     for paragraph in FENCED.sub("", text).split("\n\n"):
-        if paragraph[:1].isalpha() or paragraph[:1] in "`*":
+        if paragraph[:1].isalpha() or paragraph[:1] in '`*"':
             words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph.replace("\n", " "))
             if not words.startswith(("Paper:", "Details:", "```")):
                 return re.split(r"(?<=[.:]) (?=[A-Z`])", words)[0].rstrip(":")
