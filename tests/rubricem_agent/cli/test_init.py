@@ -37,7 +37,7 @@ def test_its_files_are_those_of_its_table(project):
 def test_it_plays_its_questions_and_passes_its_tests(project):
     played = run(project, "play.py")
     assert (played.returncode, played.stdout.count("answer 1.00")) == (0, 4), played.stderr
-    tested = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    tested = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=")
     assert (tested.returncode, "3 passed" in tested.stdout) == (0, True), tested.stdout
 
 
