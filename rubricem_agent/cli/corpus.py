@@ -30,7 +30,7 @@ def build(
     ],
     passage: Annotated[int, typer.Option(min=100, max=20_000, help="The most characters of a passage.")] = 600,
     embedder: Annotated[
-        str | None, typer.Option(help="Search by meaning as well: minilm, qwen3, hashing. Default: by words alone.")
+        str | None, typer.Option(help="Search by meaning as well: minilm, qwen3-embedding-0.6b or hashing.")
     ] = None,
     embedder_path: Annotated[Path | None, typer.Option(help="The folder of the embedder's model.")] = None,
 ) -> None:
