@@ -16,6 +16,7 @@ from rubricem_agent.files import MAKE_ROOM, LineFile, sha256, write_atomic, writ
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.tools.corpus_index import (
+    FORMAT,
     INDEX_FILE,
     IndexedFile,
     IndexManifest,
@@ -86,7 +87,7 @@ def build_index(
     manifest = found or IndexManifest(
         passage=passage, embedder=given, embedder_path=embedder_path, dimension=embedder.dimension if embedder else 0
     )
-    if manifest.format != IndexManifest.model_fields["format"].default:
+    if manifest.format != FORMAT:
         raise ConfigError(
             f"{folder} was built by an earlier release; it can be searched. Build a new one to add to it."
         )

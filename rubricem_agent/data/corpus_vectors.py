@@ -87,12 +87,11 @@ class HybridIndex:
             )
         self._words = words
         self._embedder = embedder
-        self._rows = manifest.rows
         self._cells: Any = None
         if (folder / CELLS_FILE).exists():
             self._cells = faiss.read_index(str(folder / CELLS_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         else:
-            self._vectors = open_vectors(folder, rows=self._rows, dimension=embedder.dimension).astype(np.float32)
+            self._vectors = open_vectors(folder, rows=manifest.rows, dimension=embedder.dimension).astype(np.float32)
 
     def search(
         self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
@@ -102,24 +101,23 @@ class HybridIndex:
             return []
         number = max(_CANDIDATES, 4 * limit)
         by_words = self._words.ranked(query, limit=number, years=years, fields=fields)
-        nearest = self._nearest(query, number)
-        by_meaning = self._words.at_rows(nearest, years=years, fields=fields)
-        while len(by_meaning) < limit and len(nearest) == number:
-            # Those of changed files are gone, and filters leave others out.
-            number *= 4
-            nearest = self._nearest(query, number)
+        asked = self._embedder.embed([query])
+        while True:
+            nearest = self._nearest(asked, number)
             by_meaning = self._words.at_rows(nearest, years=years, fields=fields)
+            if len(by_meaning) >= limit or len(nearest) < number:
+                break
+            # Passages of changed files are gone, and filters leave others out.
+            number *= 4
         found = dict(by_words) | by_meaning
         scores: dict[int, float] = dict.fromkeys(found, 0.0)
         for ranking in ([row for row, _ in by_words], [row for row in nearest if row in by_meaning]):
             for rank, row in enumerate(ranking, start=1):
                 scores[row] += 1 / (_RANK_OFFSET + rank)
-        best = sorted(scores, key=lambda row: (-scores[row], row))[:limit]
-        return [found[row] for row in best]
+        return [found[row] for row in sorted(scores, key=lambda row: (-scores[row], row))[:limit]]
 
-    def _nearest(self, query: str, number: int) -> list[int]:
-        """The rows of the nearest vectors, nearest first."""
-        asked = self._embedder.embed([query])
+    def _nearest(self, asked: Floats, number: int) -> list[int]:
+        """The rows of the vectors that are nearest to the query's, nearest first."""
         if self._cells is not None:
             return [int(row) for row in self._cells.search(asked, number)[1][0] if row >= 0]
         scores = self._vectors @ asked[0]

@@ -21,7 +21,7 @@ from rubricem_env.tools.corpus_search import Document, fold, tokenize
 
 INDEX_FILE = "rubricem_index.json"
 """The file of an index folder that says what is in it."""
-_FORMAT, _READABLE = 2, (1, 2)
+FORMAT, _READABLE = 2, (1, 2)
 """Of an index that is built, and those that are searched. Rows cannot be looked up in the first."""
 _ANALYZER = "folded_words"
 _SPARE = 8
@@ -45,7 +45,7 @@ class IndexedFile(Frozen):
 class IndexManifest(Frozen):
     """What an index holds, and how far it is built."""
 
-    format: int = _FORMAT
+    format: int = FORMAT
     passage: int
     """The most characters of a passage."""
     embedder: Text = ""
@@ -65,9 +65,10 @@ class IndexManifest(Frozen):
 
     @property
     def sha256(self) -> str:
-        """A hash of what can be found: the same for two indexes over the same files."""
+        """A hash of what is found: the same for two indexes over the same files, by words or by the same embedder."""
         content = sorted((name, file.sha256) for name, file in self.files.items())
-        return hashlib.sha256(json.dumps([self.format, self.passage, content]).encode()).hexdigest()
+        described = json.dumps([self.format, self.passage, content, *filter(None, [self.embedder])])
+        return hashlib.sha256(described.encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> IndexManifest | None:
@@ -83,7 +84,7 @@ def read_manifest(folder: Path) -> IndexManifest | None:
         manifest = IndexManifest.model_validate_json(read_text(path, "an index that `rubricem corpus build` wrote"))
     if manifest.format not in _READABLE:
         raise FileFormatError(
-            f"{path} has the format {manifest.format}; this release reads {_FORMAT}. Build it again in a new folder."
+            f"{path} has the format {manifest.format}; this release reads {FORMAT}. Build it again in a new folder."
         )
     return manifest
 

@@ -106,6 +106,16 @@ def test_an_index_keeps_to_its_embedder(tmp_path):
         found(tmp_path / "index", "car")
 
 
+def test_the_hash_of_an_index_tells_how_it_is_searched(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", memo(1, "a car"))
+    hashes = []
+    for name, embedder in {"words": None, "again": None, "topics": TOPICS, "hashing": HashingEmbedder()}.items():
+        build(tmp_path / name, path, embedder=embedder)
+        hashes.append(CorpusIndex(tmp_path / name).manifest.sha256)
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+
+
 def test_an_index_of_an_earlier_release_is_searched_and_not_added_to(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", memo(1, "a car"))
     build(tmp_path / "index", path, embedder=None)
