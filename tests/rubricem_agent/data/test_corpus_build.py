@@ -13,6 +13,7 @@ pytest.importorskip("tantivy", reason="needs the extra 'documents'")
 from rubricem_agent.data.corpus_build import build_index
 from rubricem_agent.data.corpus_files import list_sources
 from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.tools import corpus_index
 from rubricem_env.tools.corpus_index import CorpusIndex, read_manifest
 from rubricem_env.tools.corpus_search import Corpus, Document
 
@@ -48,6 +49,25 @@ def test_an_index_ranks_as_the_corpus_in_memory_does(tmp_path):
     for query in ("owl", "tall fox", "red red river", "number7 bridge", "nothing of this"):
         found = [document.id for document in index.search(query, limit=3)]
         assert found == [document.id for document in corpus.search(query, limit=3)]
+
+
+def test_frequent_words_rank_what_the_rare_ones_find(tmp_path, monkeypatch):
+    # The frequent word stands in 40 passages, each rare one in five, and m3 has the frequent word four times.
+    texts = [
+        f"owl {'red ' * (4 if row == 3 else 1)} {'fox' if row < 5 else 'hen' if row < 10 else ''}" for row in range(40)
+    ]
+    rows = [memo(row, text, year=2000 + row) for row, text in enumerate(texts)]
+    build(tmp_path / "ix", write_rows(tmp_path / "rows.jsonl", *rows))
+    index = CorpusIndex(tmp_path / "ix")
+    whole = ids(index, "fox red")
+    monkeypatch.setattr(corpus_index, "_POSTINGS", 7)
+    assert set(whole[:5]) == {f"m{row}" for row in range(5)}
+    assert len(whole) == 10
+    assert ids(index, "fox red") == whole[:5]
+    assert ids(index, "fox red", years=(2004, 2007)) == ["m4"]
+    assert ids(index, "fox red missing") == whole[:5]
+    assert sorted(ids(index, "hen fox red"))[:1] == ["m0"]
+    assert len(ids(index, "red owl")) == 10
 
 
 def test_nothing_in_a_query_is_an_operator(tmp_path):
