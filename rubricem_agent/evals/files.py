@@ -1,27 +1,19 @@
 """Benchmark files on disk: their rows, their hash, and whether they are the files of the published numbers."""
 
 import csv
-import hashlib
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import (
-    AliasChoices,
-    AliasPath,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-)
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from rubricem_agent.evals.base import ChatTurn, DataPaths, Dataset, Example, Gold, required
+from rubricem_agent.files import sha256 as file_sha256
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.inputs import validating
 
 
 class FileRow(Frozen):
@@ -34,19 +26,12 @@ RowT = TypeVar("RowT", bound=BaseModel)
 GoldT = TypeVar("GoldT", bound=Gold)
 
 
-Advice = tuple[str, str, str]
-"""How messages describe a kind of file; the way out where it is missing; and where it is malformed, as a sentence."""
+Advice = tuple[str, str]
+"""How messages describe a kind of file, and the way out where it is malformed, as a sentence."""
 
-OFFICIAL_FILE: Advice = (
-    "a benchmark file",
-    "give the path of the benchmark's official file",
-    "Download the official file, or correct this one.",
-)
-
-
+OFFICIAL_FILE: Advice = ("a benchmark's official file", "Download the official file, or correct this one.")
 ANSWERS_FILE: Advice = (
-    "an answers file",
-    "name the file of your answers with --policy file:ANSWERS.jsonl",
+    "your answers with --policy file:ANSWERS.jsonl",
     'Write one line for each example: {"id": ..., "answer": ...}.',
 )
 
@@ -70,16 +55,15 @@ class RowPosition(NamedTuple):
     advice: Advice = OFFICIAL_FILE
 
 
-def read_bytes(path: Path, advice: Advice = OFFICIAL_FILE) -> bytes:
-    """The file's content. Raises FileFormatError where it is missing or empty."""
-    kind, give, mend = advice
+def read_utf8(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
+    """The file's text. Raises FileFormatError where it is missing, empty or not UTF-8."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{path} cannot be read ({error.strerror}); {give}.") from error
-    if not content.strip():
-        raise FileFormatError(f"{path} is empty; {kind} holds at least one row. {mend}")
-    return content
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise FileFormatError(f"{path} cannot be read ({cause}); give {advice[0]}, as plain UTF-8.") from cause
+    if not text.strip():
+        raise FileFormatError(f"{path} is empty. {advice[1]}")
+    return text
 
 
 def json_lines(path: Path, advice: Advice = OFFICIAL_FILE) -> list[RowPosition]:
@@ -93,8 +77,8 @@ def json_array(path: Path) -> list[RowPosition]:
     content = _parse(read_utf8(path), str(path), advice=OFFICIAL_FILE).content
     if not isinstance(content, list) or not content:
         raise FileFormatError(
-            f"{path} is not a JSON array with rows in it but {_kind(content)}; this benchmark's official file is one "
-            "array. Give that file, not a JSON Lines version of it."
+            f"{path} is not a JSON array with rows in it; this benchmark's official file is one array. Give that file, not "
+            "a JSON Lines version of it."
         )
     return [RowPosition(f"{path} element {number}", element) for number, element in enumerate(content)]
 
@@ -123,10 +107,8 @@ def read_row(row: RowPosition, model: type[RowT], **fields: str) -> RowT:
     Raises FileFormatError with position, field, rule and value.
     """
     content = {**row.content, **fields} if isinstance(row.content, Mapping) else row.content
-    try:
+    with validating(f"{row.where} is malformed", row.advice[1]):
         return model.model_validate_json(json.dumps(content))
-    except ValidationError as error:
-        raise FileFormatError(_field_message(row, model, error=error, given=fields)) from error
 
 
 def read_numbered(rows: Sequence[RowPosition], model: type[RowT]) -> list[RowT]:
@@ -169,7 +151,7 @@ def assemble(
                 "Remove one of the two rows."
             )
         by_id[record.id] = record
-    actual = hashlib.sha256(read_bytes(path)).hexdigest()
+    actual = file_sha256(path)
     remedy = "Download the official file, or use --any-version to take this one, with its hash in the manifest."
     if not any_version and num_rows not in (None, len(examples)):
         raise FileFormatError(f"{path} has {len(examples)} rows; the official file has {num_rows}. {remedy}")
@@ -203,48 +185,11 @@ def rows_loader(
     return load
 
 
-def read_utf8(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
-    """The file's text. Raises FileFormatError where it is missing, empty or not UTF-8."""
-    try:
-        return read_bytes(path, advice).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f"{path} is not UTF-8 text (byte {error.start}); {advice[0]} is. If it is compressed, unpack it first."
-        ) from error
-
-
 def _parse(text: str, where: str, *, advice: Advice) -> RowPosition:
     try:
         return RowPosition(where, json.loads(text), advice)
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{where} is not JSON ({error}); {advice[0]} holds JSON. {advice[2]}") from error
-
-
-def _field_message(
-    row: RowPosition, model: type[BaseModel], *, error: ValidationError, given: Mapping[str, str]
-) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the row"
-    required = ((name, info) for name, info in model.model_fields.items() if info.is_required() and name not in given)
-    needed = ", ".join(_column(name, info.validation_alias) for name, info in required)
-    if first["type"] == "missing":
-        found = ", ".join(row.content) if isinstance(row.content, dict) else _kind(row.content)
-        return (
-            f"{row.where}: the field {field} is missing; a row needs {needed} and this one has {found}. {row.advice[2]}"
-        )
-    value = repr(first["input"])[:80]
-    return f"{row.where}: the field {field} is {value}: {first['msg']}; a row needs {needed}. {row.advice[2]}"
-
-
-def _column(name: str, alias: object) -> str:
-    if isinstance(alias, AliasPath):
-        return ".".join(map(str, alias.path))
-    return alias if isinstance(alias, str) else name
-
-
-def _kind(value: JsonValue) -> str:
-    names = {"dict": "an object", "list": "an empty array", "str": "a text", "NoneType": "null"}
-    return names.get(type(value).__name__, "a number")
+        raise FileFormatError(f"{where} is not JSON ({error}). {advice[1]}") from error
 
 
 def _listed_answers(value: object) -> object:

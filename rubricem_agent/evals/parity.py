@@ -50,8 +50,7 @@ _MISSING = object()
 
 
 RECORDINGS: Advice = (
-    "a file of recorded verdicts",
-    "give the path of a .jsonl file of recorded verdicts",
+    "the path of a .jsonl file of recorded verdicts",
     "A recorded case is a JSON object with the texts id, benchmark and unit and the objects input and expected: correct "
     "or remove the line.",
 )
@@ -85,7 +84,7 @@ def read_cases(path: Path) -> list[RecordedCase]:
     """All cases of a file, blank lines skipped. Raises FileFormatError at the first line that is not a case."""
     cases = []
     for line in json_lines(path, RECORDINGS):
-        with validating(line.where, RECORDINGS[2]):
+        with validating(line.where, RECORDINGS[1]):
             cases.append(RecordedCase.model_validate(line.content))
     return cases
 

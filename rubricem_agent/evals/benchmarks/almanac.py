@@ -1,11 +1,9 @@
 """The almanac: an invented world whose questions are graded by their truth, without a judge."""
 
-import hashlib
-
 from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, official_rules
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance
-from rubricem_agent.evals.files import read_bytes
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
+from rubricem_agent.files import sha256
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
@@ -35,8 +33,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
         for question in questions
     }
     examples = tuple(Example(id=question.id, prompt_text=question.question) for question in questions)
-    sha256 = hashlib.sha256(read_bytes(path)).hexdigest()
-    return Dataset(examples, gold, path, sha256, {question.id: question.answer_format for question in questions})
+    return Dataset(examples, gold, path, sha256(path), {question.id: question.answer_format for question in questions})
 
 
 def grade(case: Case, grader: Grader) -> Grading:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from rubricem_agent.evals import base
-from rubricem_agent.evals.files import FileRow, assemble, json_array, load_short_form, read_bytes, read_row
+from rubricem_agent.evals.files import FileRow, assemble, json_array, load_short_form, read_row, read_utf8
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, mean_metrics
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
@@ -66,7 +66,7 @@ def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     No official row count or hash is known of the array.
     """
     path = base.required(paths.path, "the benchmark twowiki")
-    if not read_bytes(path).lstrip().startswith(b"["):
+    if not read_utf8(path).lstrip().startswith("["):
         return load_short_form(path, any_version=any_version, num_rows=1000)
     elements = json_array(path)
     rows = [read_row(element, TwoWikiGold) for element in elements]

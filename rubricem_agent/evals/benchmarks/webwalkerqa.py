@@ -13,7 +13,7 @@ from pydantic import AliasPath, ConfigDict, Field, JsonValue
 
 from rubricem_agent.evals import base, grading
 from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
-from rubricem_agent.evals.files import FileRow, assemble, json_lines, load_short_form, read_bytes, read_numbered
+from rubricem_agent.evals.files import FileRow, assemble, json_lines, load_short_form, read_numbered, read_utf8
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -52,7 +52,7 @@ class JudgedRow(FileRow):
 def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
     """The official lines or DR Tulu's, identified by the first line. The row number from 0 is the id."""
     path = base.required(paths.path, "the benchmark webwalkerqa")
-    if b'"messages"' in read_bytes(path).split(b"\n", 1)[0]:
+    if '"messages"' in read_utf8(path).split("\n", 1)[0]:
         return load_short_form(path, any_version=any_version, num_rows=NUM_ROWS)
     rows = read_numbered(json_lines(path), WebWalkerGold)
     examples = [base.Example(id=row.id, prompt_text=row.question) for row in rows]

@@ -242,11 +242,11 @@ def test_a_failed_attempt_holds_nobody_to_its_answer():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is empty; an answers file holds at least one row"),
-        ("\n", "is empty; an answers file holds at least one row"),
+        ("", "is empty"),
+        ("\n", "is empty"),
         ("yes", "line 1 is not JSON"),
-        ('{"id": 1, "text": "yes"}', "the field answer is missing; a row needs id, answer"),
-        ('{"id": 1, "answer": 5}', "the field answer is 5"),
+        ('{"id": 1, "text": "yes"}', "at answer: field required"),
+        ('{"id": 1, "answer": 5}', "at answer: .*got 5"),
     ],
 )
 def test_a_file_that_is_no_answers_file_is_refused_with_the_form_of_one(tmp_path, text, said):

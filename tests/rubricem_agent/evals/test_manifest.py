@@ -139,7 +139,7 @@ def test_listed_ids_become_rows_in_the_order_of_the_list(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("z", "line 1: the id 'z' is not in"), ("a\na", "line 2: .*twice"), ("", "is empty; a file of ids")],
+    [("z", "line 1: the id 'z' is not in"), ("a\na", "line 2: .*twice"), ("", "is empty. Write one id per line")],
 )
 def test_a_list_with_an_unknown_or_repeated_id_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "ids.txt"

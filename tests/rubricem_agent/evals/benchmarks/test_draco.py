@@ -75,5 +75,5 @@ def test_a_criterion_without_a_verdict_takes_the_task_out_and_is_the_worst_case_
 
 @pytest.mark.parametrize("answer", ["not JSON", '{"sections": []}', "[]"])
 def test_a_rubric_that_cannot_be_read_is_refused_with_its_line(tmp_path, answer):
-    with pytest.raises(FileFormatError, match="line 1: the field answer"):
+    with pytest.raises(FileFormatError, match="line 1 is malformed: at answer"):
         load(write(tmp_path / "draco.jsonl", answer=answer), any_version=True)
