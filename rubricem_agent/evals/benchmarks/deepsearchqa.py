@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import Field
-from typing_extensions import TypedDict  # typing's own is not read by pydantic before Python 3.12
+from pydantic import Field, JsonValue
 
 from rubricem_agent.evals import base
 from rubricem_agent.evals.files import assemble, csv_rows, read_row
@@ -260,16 +259,11 @@ def recorded_item(response: Text | None, judge_text: Text | None) -> object:
     }
 
 
-class RecordedAnswer(TypedDict):
-    response: Text | None
-    judge_text: Text | None
-
-
-def recorded_aggregate(items: tuple[RecordedAnswer, ...]) -> object:
+def recorded_aggregate(items: tuple[dict[str, JsonValue], ...]) -> object:
     outcomes: list[Outcome] = []
     for item in items:
         try:
-            outcomes.append(rate(item["response"] or "", item["judge_text"] or ""))
+            outcomes.append(rate(str(item.get("response") or ""), str(item.get("judge_text") or "")))
         except base.ScoringError:
             outcomes.append(None)
     unrounded = macro_scores(outcomes) or dict.fromkeys(MACRO)
