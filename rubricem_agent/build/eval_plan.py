@@ -5,7 +5,7 @@ Files are here or on the hub. Questions of training can be kept out, and hashes 
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -285,30 +285,13 @@ def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs
     return tuple(map(read_logs, begun))
 
 
-def merge_parts(parts: Sequence[Logs], logs: Logs) -> None:
-    """Append the final records of the parts to the run's own logs, each once."""
-    answers, verdicts = logs
-    for part_answers, part_verdicts in parts:
-        for answer in part_answers.records:
-            if answer.is_final and not _is_final(answers.find(answer.key)):
-                answers.append(answer)
-        for verdict in part_verdicts.records:
-            if verdict.is_final and not _is_final(verdicts.find(verdict.key)):
-                verdicts.append(verdict)
-
-
-def _is_final(record: AnswerRecord | VerdictRecord | None) -> bool:
-    return record is not None and record.is_final
-
-
 def copy_answers(source: Path, wanted: manifests.EvaluationManifest, *, target: Path) -> None:
     """Copy the missing answers to a run's examples from another run; they are the same in every mode."""
     keys = set(case_keys(wanted.inputs.ids, wanted.epochs))
     answers = Journal.open(target, AnswerRecord)
     try:
-        for record in Journal.read(source / manifests.ANSWERS_FILE, AnswerRecord).records:
-            if record.is_final and record.key in keys and not _is_final(answers.find(record.key)):
-                answers.append(record.model_copy(update={"mode": wanted.mode}))
+        given = Journal.read(source / manifests.ANSWERS_FILE, AnswerRecord).records
+        answers.adopt(one.model_copy(update={"mode": wanted.mode}) for one in given if one.key in keys)
     finally:
         answers.close()
 
@@ -319,8 +302,6 @@ class PlannedEvaluation(NamedTuple):
     config: EvalConfig
     loaded: Loaded
     manifest: manifests.EvaluationManifest
-    policy_model: str
-    """Empty where answering is free."""
     judge_models: tuple[str, ...]
     prices: Mapping[str, Price]
     """The list, and what the settings say in its place."""
@@ -405,7 +386,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
     if config.policy.startswith(GIVEN) and config.stage != "verdicts":
         given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
         given.refuse_unknown([example.id for example in loaded.examples], ids=loaded.benchmark.ids)
-    return PlannedEvaluation(config, loaded, manifest, policy, judges, prices, given)
+    return PlannedEvaluation(config, loaded, manifest, judges, prices, given)
 
 
 def _judging_only(config: EvalConfig, source: manifests.EvaluationManifest) -> EvalConfig:

@@ -115,7 +115,9 @@ async def run_evaluation(
         if planned.given is not None:
             for log in (answers, *(part_answers for part_answers, _ in parts)):
                 planned.given.refuse_changed(log.records)
-        eval_plan.merge_parts(parts, logs)
+        for part_answers, part_verdicts in parts:
+            answers.adopt(part_answers.records)
+            verdicts.adopt(part_verdicts.records)
         # The judges as the run recorded them: an earlier release wrote their models alone, and its verdicts have those.
         runner = await _drive(
             planned._replace(manifest=manifest), environ, logs=logs, listener=listener, limiter_of=limiter_of

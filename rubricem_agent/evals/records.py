@@ -174,6 +174,13 @@ class Journal(Generic[RecordT]):
             self._file.append([record.model_dump_json(exclude_defaults=True).encode()])
         self._add(record)
 
+    def adopt(self, records: Iterable[RecordT]) -> None:
+        """Append the final records of keys that have none yet."""
+        for record in records:
+            known = self.find(record.key)
+            if record.is_final and not (known is not None and known.is_final):
+                self.append(record)
+
     def close(self) -> None:
         """Let other runs write; safe to call twice."""
         self._file.close()
