@@ -19,12 +19,12 @@ from rubricem_agent.build.models import (
     naming,
     requires_extra,
 )
-from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
+from rubricem_agent.build.probe import model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
-from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, TurnReply, read_question_file
+from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, read_question_file
 from rubricem_agent.data.prepare import (
     MAX_QUESTION_TOKENS,
     PreparedSet,
@@ -183,9 +183,7 @@ async def write_shard(
 
     tools = configs.load_tools_config(config.tools) if config.tools else configs.ToolsConfig()
     teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
-    if config.probe:
-        probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)]
-        teacher = _ProbedTeacher(teacher, probes)
+    probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)] if config.probe else []
     try:
         async with open_tools(tools, environ, limiter_of=limiter_of) as opened:
             generation = Generation(
@@ -196,27 +194,11 @@ async def write_shard(
                 max_tokens=config.max_tokens,
                 together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
                 concurrency=config.concurrency,
+                begin=partial(require_answers, probes),
             )
             return await generation.run(tasks, on_trace=record)
     finally:
         await teacher.aclose()
-
-
-class _ProbedTeacher:
-    """A teacher whose services are probed before its first turn, and not where every trace is in the journal."""
-
-    def __init__(self, teacher: Teacher, probes: list[Probe]) -> None:
-        self.name = teacher.name
-        self.aclose = teacher.aclose
-        self._teacher = teacher
-        self._probes = probes
-        self._lock = asyncio.Lock()
-
-    async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
-        async with self._lock:
-            await require_answers(self._probes)
-            self._probes = []
-        return await self._teacher.write(pending)
 
 
 def load_chat_tokenizer(name: str) -> ChatTokenizer:

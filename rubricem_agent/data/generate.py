@@ -7,7 +7,7 @@ killed run resumes and pays for nothing twice. A truncated last line is dropped;
 import asyncio
 import json
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -211,8 +211,12 @@ class Generation:
         max_tokens: int = 16_384,
         together: int = 1,
         concurrency: int = 64,
+        begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once."""
+        """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once.
+
+        `begin` is awaited before the teacher's first turn, and not where every trace is in the journal.
+        """
         self._teacher = teacher
         self._toolbox = toolbox
         self._journal = journal
@@ -222,6 +226,8 @@ class Generation:
         )
         self._together = together
         self._concurrency = concurrency
+        self._begin = begin
+        self._beginning = asyncio.Lock()
 
     async def run(
         self, tasks: Sequence[TeacherTask], *, on_trace: Callable[[Trace], None] | None = None
@@ -267,6 +273,10 @@ class Generation:
             return
         by_id = {attempt.trace.next_id: attempt for attempt in attempts}
         entries: dict[str, JournalEntry] = {}
+        async with self._beginning:
+            if self._begin is not None:
+                await self._begin()
+            self._begin = None
         for reply in await self._teacher.write([attempt.trace for attempt in attempts]):
             if reply.id not in by_id:
                 raise FileFormatError(f"the teacher replied to {reply.id!r}, which was not asked; remove that reply.")
