@@ -5,7 +5,6 @@ A wrong key, a wrong name or a server that is not there then ends the run in one
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from rubricem_agent import config
 from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, TEACHER_KEY, connect_chat_model
@@ -24,13 +23,11 @@ _RAN_OUT = "model output limit was reached"
 """OpenAI's refusal where a reasoning model could not end its thought within one token: the model is there."""
 
 
-class Probe(NamedTuple):
-    """One service of a run, and the request that shows whether it answers."""
+Probe = tuple[str, Callable[[], Awaitable[None]]]
+"""One service of a run, such as `the judge gemini-2.5-flash`, and the request that shows whether it answers.
 
-    what: str
-    """Such as `the judge gemini-2.5-flash`."""
-    ask: Callable[[], Awaitable[None]]
-    """Raises BoundaryError where it does not, and ConfigError where a key is missing."""
+The request raises BoundaryError where it does not, and ConfigError where a key is missing.
+"""
 
 
 def model_probes(
@@ -63,7 +60,7 @@ def _model_probe(role: str, spec: config.ModelSpec, environ: Mapping[str, str], 
             await model.aclose()
 
     at = f" at {url_host(spec.url)}" if spec.url else ""
-    return Probe(f"the {role} {spec.model}{at}", ask)
+    return f"the {role} {spec.model}{at}", ask
 
 
 def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list[Probe]:
@@ -86,7 +83,7 @@ def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list
             finally:
                 await backend.aclose()
 
-        return Probe(f"the search engine {search.engine}", ask)
+        return f"the search engine {search.engine}", ask
 
     return [probe(search) for search in tools.google_search.in_order]
 
@@ -95,16 +92,16 @@ async def find_silent(probes: Iterable[Probe]) -> dict[str, str]:
     """What is wrong with each service that does not answer, by its name. All are asked at once."""
     timing = Timing.real()
 
-    async def failure_of(probe: Probe) -> str:
+    async def failure_of(ask: Callable[[], Awaitable[None]]) -> str:
         try:
-            await call_with_retry(probe.ask, doing="ask", error=ModelError, policy=RETRY, timing=timing)
+            await call_with_retry(ask, doing="ask", error=ModelError, policy=RETRY, timing=timing)
         except (BoundaryError, UsageError) as failure:
             return " ".join(str(failure).split())
         return ""
 
     asked = list(probes)
-    failures = await asyncio.gather(*(failure_of(probe) for probe in asked))
-    return {probe.what: failure for probe, failure in zip(asked, failures, strict=True) if failure}
+    failures = await asyncio.gather(*(failure_of(ask) for _, ask in asked))
+    return {what: failure for (what, _), failure in zip(asked, failures, strict=True) if failure}
 
 
 async def require_answers(probes: Iterable[Probe]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -24,18 +24,6 @@ from rubricem_env.scaffold.reading import read_trajectory
 Recorded = tuple[GroupEntry, RolloutEntry]
 
 
-class RunProbe(NamedTuple):
-    """What a run's judge gives for length, and how far another judge agrees with it."""
-
-    attempts: int
-    length_correlation: float | None
-    """Of the words of an answer with the recorded answer score, within groups; None without a spread of either."""
-    padding_gain: float | None
-    """What empty words at an answer's end add to its score by the asked judge; 0 is fair."""
-    agreement: Agreement
-    """Recorded scores first, the asked judge's second."""
-
-
 @command
 def probe(
     terminal: Terminal,
@@ -53,17 +41,24 @@ def probe(
     recorded = read_attempts(run)
     generator = open_generator(seed, "probe", len(recorded))
     chosen = sorted(generator.choice(len(recorded), size=min(sample, len(recorded)), replace=False).tolist())
-    found = asyncio.run(
-        _probe([recorded[index] for index in chosen], recorded, JudgeConfig(judge=judge), probe=not no_probe)
-    )
+    asked = [recorded[index] for index in chosen]
+    padding, agreement = asyncio.run(_probe(asked, JudgeConfig(judge=judge), probe=not no_probe))
+    length = length_correlation(recorded)
     own = ", ".join(sorted({group.judge for group, _ in recorded if group.judge})) or "unknown"
-    cells = ["-" if value is None else f"{value:+.3f}" for value in (found.length_correlation, found.padding_gain)]
-    rows = [(inert(own), judge, str(len(recorded)), *cells, *agreement_cells(found.agreement))]
+    cells = ["-" if value is None else f"{value:+.3f}" for value in (length, padding)]
+    rows = [(inert(own), judge, str(len(recorded)), *cells, *agreement_cells(agreement))]
     heads = ("run's judge", "asked", "attempts", "length", "padding", "pairs", "exact", "within one", "kappa", "bias")
     terminal.show(plain_table(*heads, rows=rows))
-    document = {**found._asdict(), "agreement": found.agreement._asdict(), "judges": own, "asked": judge}
-    kappa = agreement_cells(found.agreement)[3]
-    terminal.close(document, {"judge": judge, "attempts": found.attempts, "kappa": kappa}, brief=kappa)
+    kappa = agreement_cells(agreement)[3]
+    document = {
+        "attempts": len(asked),
+        "length_correlation": length,
+        "padding_gain": padding,
+        "agreement": agreement._asdict(),
+        "judges": own,
+        "asked": judge,
+    }
+    terminal.close(document, {"judge": judge, "attempts": len(asked), "kappa": kappa}, brief=kappa)
 
 
 def read_attempts(run: Path) -> list[Recorded]:
@@ -86,18 +81,12 @@ def read_attempts(run: Path) -> list[Recorded]:
     return recorded
 
 
-async def _probe(
-    chosen: Sequence[Recorded], recorded: Sequence[Recorded], config: JudgeConfig, *, probe: bool
-) -> RunProbe:
+async def _probe(attempts: Sequence[Recorded], config: JudgeConfig, *, probe: bool) -> tuple[float | None, Agreement]:
+    """What empty words at an answer's end add to its score (0 is fair), and the agreement of recorded scores with new ones."""
     async with open_judge(config, probe=probe) as built:
-        results = await run_together(_probe_one(built.judge, group, entry) for group, entry in chosen)
+        results = await run_together(_probe_one(built.judge, group, entry) for group, entry in attempts)
     gains = [gain for gain, _ in results if gain is not None]
-    return RunProbe(
-        attempts=len(chosen),
-        length_correlation=length_correlation(recorded),
-        padding_gain=float(np.mean(gains)) if gains else None,
-        agreement=measure_agreement([pair for _, pairs in results for pair in pairs]),
-    )
+    return float(np.mean(gains)) if gains else None, measure_agreement([pair for _, pairs in results for pair in pairs])
 
 
 async def _probe_one(

@@ -51,7 +51,7 @@ class FakeMachine(Machine):
         return self.free
 
     def find_silent(self, probes: Iterable[Probe]) -> dict[str, str]:
-        return {probe.what: self.silent[probe.what] for probe in probes if probe.what in self.silent}
+        return {what: self.silent[what] for what, _ in probes if what in self.silent}
 
     def memory_gib(self) -> float:
         return self.memory
