@@ -14,11 +14,14 @@ from rubricem_agent.viewer import api, records
 from rubricem_agent.viewer.runs import RunFolder
 from rubricem_agent.viewer.trajectories import (
     MAX_QUESTION,
+    MAX_TEXT,
+    character_at,
+    count_units,
     cut_trajectory,
-    element_text,
     rubrics_of,
-    view_rollout,
-    view_tokens,
+    select_policy_pieces,
+    stage_views,
+    view_trajectory,
 )
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.inputs import read_text, validating
@@ -280,16 +283,36 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> a
     record = run.record
     with record.lock:
         number = record.find_rollout(rollout_id)
-        group = int(record.table.rows["group"][number])
+        place = int(record.table.rows["group"][number])
         own = records.make_row(record, number)
-        attempts = record.table.rows["attempt"][record.table.of_group(group)].tolist()
-        entry, group_entry = record.read_rollout(number), record.read_group(group)
-    attempts = tuple(f"{own.group}-{attempt}" for attempt in attempts)
-    return view_rollout(own, entry, group_entry, attempts=attempts, from_element=from_element)
+        attempts = record.table.rows["attempt"][record.table.of_group(place)].tolist()
+        entry, group = record.read_rollout(number), record.read_group(place)
+    rollout, reading = entry.rollout, read_trajectory(entry.rollout.trajectory)
+    policy_pieces = select_policy_pieces(cut_trajectory(reading))
+    return view_trajectory(reading, own, from_element=from_element).model_copy(
+        update={
+            "row": own.model_copy(update={"question": group.question[:MAX_QUESTION]}),
+            "policy": rollout.policy,
+            "prompt_hash": rollout.prompt_hash,
+            "temperature": rollout.temperature,
+            "failure": rollout.failure,
+            "judge": group.judge,
+            "judge_failure": entry.judged.failure,
+            "encounter": group.encounter,
+            "trained": entry.trained,
+            "lessons": group.lessons,
+            "injections": entry.judged.bait,
+            "stages": stage_views(entry, reading, rubrics=rubrics_of(group), policy_pieces=policy_pieces),
+            "input_tokens": rollout.usage.input_tokens,
+            "output_tokens": rollout.usage.output_tokens,
+            "num_tokens": entry.tokens.length if entry.tokens else 0,
+            "attempts": tuple(f"{own.group}-{attempt}" for attempt in attempts),
+        }
+    )
 
 
 def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) -> api.ElementText:
-    """A part of a long element.
+    """A part of a long element from a UTF-16 offset on; of a tool's answer, the whole observation.
 
     Raises:
         NotThereError: there is no such trajectory, or no such element in it.
@@ -299,16 +322,34 @@ def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) ->
         raise records.NotThereError(
             f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}."
         )
-    return element_text(pieces, index, offset=offset)
+    text = pieces[index].text
+    start = character_at(text, min(offset, count_units(text)))
+    end = start + MAX_TEXT
+    first, after = count_units(text[:start]), count_units(text[:end]) if end < len(text) else None
+    return api.ElementText(index=index, offset=first, text=text[start:end], next_offset=after)
 
 
 def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> api.TokenPage:
-    """Tokens of a trajectory.
+    """Tokens of a trajectory from `offset` on, with the advantage of the stage that each belongs to.
 
     Raises:
         NotThereError: there is none of that id.
+        FileFormatError: the recorded tokens are damaged.
     """
-    return view_tokens(_entry(run, rollout_id), _vocabulary(run.folder), offset=offset, limit=limit)
+    entry, vocabulary = _entry(run, rollout_id), _vocabulary(run.folder)
+    if entry.tokens is None:
+        return api.TokenPage(total=0, offset=0, prompt_length=0, texts=(), stages=(), logprobs=(), advantages=())
+    ids, stages, logprobs = (column[offset : offset + limit].tolist() for column in entry.tokens.unpack())
+    credit = (*(entry.advantages or (None,) * 4), None)
+    return api.TokenPage(
+        total=entry.tokens.length,
+        offset=offset,
+        prompt_length=entry.tokens.prompt_length,
+        texts=tuple(vocabulary[one] if 0 <= one < len(vocabulary) else f"#{one}" for one in ids),
+        stages=tuple(stages),
+        logprobs=tuple(round(one, 3) if at >= 0 else None for one, at in zip(logprobs, stages, strict=True)),
+        advantages=tuple(credit[stage] if -1 <= stage < 4 else None for stage in stages),
+    )
 
 
 def _entry(run: RunFolder, rollout_id: str) -> RolloutEntry:

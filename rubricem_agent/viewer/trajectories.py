@@ -5,7 +5,7 @@ count UTF-16 units, as JavaScript does. A quotation in a judge's reason is locat
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -17,12 +17,10 @@ from rubricem_agent.viewer.api import (
     CitationView,
     Element,
     ElementKind,
-    ElementText,
     Passage,
     SectionView,
     SnippetView,
     StageView,
-    TokenPage,
     TrajectoryRow,
     TrajectoryView,
     VerdictView,
@@ -37,7 +35,6 @@ from rubricem_env.scaffold.parser import Block, Turn
 from rubricem_env.scaffold.reading import (
     Reading,
     find_citations,
-    read_trajectory,
     shown_snippets,
     unfounded_claims,
 )
@@ -138,25 +135,14 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return start, start + len(inner.strip())
 
 
-_BMP_END = "\uffff"
+def count_units(text: str) -> int:
+    """The length of a text as JavaScript counts it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
-class Utf16:
-    """Translates character offsets of one text."""
-
-    def __init__(self, text: str) -> None:
-        wide = [] if text.isascii() else [place for place, char in enumerate(text) if char > _BMP_END]
-        self._wide = wide
-        self.length = len(text) + len(wide)
-        """Of the whole text, in units."""
-
-    def at(self, offset: int) -> int:
-        """The unit at which the character `offset` begins."""
-        return offset + bisect_left(self._wide, offset)
-
-    def character(self, unit: int) -> int:
-        """The character that a unit belongs to."""
-        return bisect_right(range(1, self.length + 1), unit, key=self.at)
+def character_at(text: str, unit: int) -> int:
+    """The character that a unit belongs to."""
+    return unit if text.isascii() else len(text.encode("utf-16-le")[: 2 * unit].decode("utf-16-le", "ignore"))
 
 
 MAX_TEXT = 20_000
@@ -174,7 +160,6 @@ def make_elements(
     first_calls = {identity: number for number, identity in reversed(calls.items())}
     elements = []
     for number, piece in enumerate(pieces[first : first + MAX_ELEMENTS], first):
-        units = Utf16(piece.text)
         text = _SNIPPET.sub("", piece.text).strip() if piece.kind == "result" else piece.text
         observation = piece.segment.observation if piece.segment is not None else None
         elements.append(
@@ -184,11 +169,14 @@ def make_elements(
                 stage=piece.stage.value if piece.stage else "",
                 turn=piece.turn,
                 text=text[:MAX_TEXT],
-                length=units.length,
+                length=count_units(piece.text),
                 closed=piece.is_closed,
                 sections=tuple(
                     SectionView(
-                        name=name, text=piece.text[start:end][:MAX_TEXT], start=units.at(start), end=units.at(end)
+                        name=name,
+                        text=piece.text[start:end][:MAX_TEXT],
+                        start=count_units(piece.text[:start]),
+                        end=count_units(piece.text[:end]),
                     )
                     for name, start, end in piece.sections
                 ),
@@ -196,7 +184,7 @@ def make_elements(
                 repeated=number in calls and first_calls[calls[number]] != number,
                 status=observation.status.value if observation is not None and observation.status else "",
                 snippets=_snippets(piece.segment.text, cited) if piece.segment is not None else (),
-                citations=_citations(piece.text, units, shown) if piece.kind == "answer" else (),
+                citations=_citations(piece.text, shown) if piece.kind == "answer" else (),
             )
         )
     return tuple(elements)
@@ -219,31 +207,16 @@ def _snippets(text: str, cited: Collection[str]) -> tuple[SnippetView, ...]:
     return tuple(snippets)
 
 
-def _citations(answer: str, units: Utf16, shown: Collection[str]) -> tuple[CitationView, ...]:
+def _citations(answer: str, shown: Collection[str]) -> tuple[CitationView, ...]:
     return tuple(
         CitationView(
             ids=citation.ids,
             claim=citation.claim[:MAX_TEXT],
-            start=units.at(citation.start),
-            end=units.at(citation.end),
+            start=count_units(answer[: citation.start]),
+            end=count_units(answer[: citation.end]),
             known=tuple(one for one in citation.ids if one in shown),
         )
         for citation in islice(find_citations(answer), MAX_CITATIONS)
-    )
-
-
-def element_text(pieces: Sequence[ElementSegment], number: int, *, offset: int) -> ElementText:
-    """A part of an element's text from a UTF-16 offset on; of a tool's answer, the whole observation."""
-    text = pieces[number].text
-    units = Utf16(text)
-    start = units.character(min(offset, units.length))
-    part = text[start : start + MAX_TEXT]
-    end = start + len(part)
-    return ElementText(
-        index=number,
-        offset=units.at(start),
-        text=part,
-        next_offset=units.at(end) if end < len(text) else None,
     )
 
 
@@ -269,9 +242,8 @@ def locate(policy_pieces: PolicyPieces, start: int, end: int) -> Passage | None:
     if found < 0 or start >= policy_pieces[found][1].end:
         return None
     number, piece = policy_pieces[found]
-    units = Utf16(piece.text)
-    last = min(end, piece.end)
-    return Passage(element=number, start=units.at(start - piece.start), end=units.at(last - piece.start))
+    first, last = (count_units(piece.text[: min(at, piece.end) - piece.start]) for at in (start, end))
+    return Passage(element=number, start=first, end=last)
 
 
 def find_quotations(reason: str, reading: Reading, stage: Stage, *, policy_pieces: PolicyPieces) -> tuple[Passage, ...]:
@@ -328,38 +300,8 @@ def stage_views(
     return tuple(views)
 
 
-MAX_TOKENS = 5_000
 MAX_VIOLATIONS = 500
 MAX_QUESTION = 20_000
-
-
-def view_rollout(
-    row: TrajectoryRow, entry: RolloutEntry, group: GroupEntry, *, attempts: tuple[str, ...], from_element: int = 0
-) -> TrajectoryView:
-    """A rollout of training with its group; `attempts` are the ids of the group's rollouts."""
-    reading = read_trajectory(entry.rollout.trajectory)
-    policy_pieces = select_policy_pieces(cut_trajectory(reading))
-    view = view_trajectory(reading, row, from_element=from_element)
-    return view.model_copy(
-        update={
-            "row": row.model_copy(update={"question": group.question[:MAX_QUESTION]}),
-            "policy": entry.rollout.policy,
-            "prompt_hash": entry.rollout.prompt_hash,
-            "temperature": entry.rollout.temperature,
-            "failure": entry.rollout.failure,
-            "judge": group.judge,
-            "judge_failure": entry.judged.failure,
-            "encounter": group.encounter,
-            "trained": entry.trained,
-            "lessons": group.lessons,
-            "injections": entry.judged.bait,
-            "stages": stage_views(entry, reading, rubrics=rubrics_of(group), policy_pieces=policy_pieces),
-            "input_tokens": entry.rollout.usage.input_tokens,
-            "output_tokens": entry.rollout.usage.output_tokens,
-            "num_tokens": entry.tokens.length if entry.tokens else 0,
-            "attempts": attempts,
-        }
-    )
 
 
 def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int = 0) -> TrajectoryView:
@@ -375,31 +317,6 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
         claims=unfounded_claims(reading)[:MAX_VIOLATIONS],
         unknown_citations=reading.citations.unknown[:MAX_VIOLATIONS],
         turns=len(reading.turns),
-    )
-
-
-def view_tokens(entry: RolloutEntry, vocabulary: Sequence[str], *, offset: int, limit: int) -> TokenPage:
-    """Tokens from `offset` on, with the advantage of the stage that each belongs to.
-
-    Raises:
-        FileFormatError: the recorded tokens are damaged.
-    """
-    if entry.tokens is None:
-        return TokenPage(total=0, offset=0, prompt_length=0, texts=(), stages=(), logprobs=(), advantages=())
-    end = offset + min(limit, MAX_TOKENS)
-    ids, stages, logprobs = (column[offset:end] for column in entry.tokens.unpack())
-    credit = (*(entry.advantages or (None,) * 4), None)
-    return TokenPage(
-        total=entry.tokens.length,
-        offset=offset,
-        prompt_length=entry.tokens.prompt_length,
-        texts=tuple(vocabulary[one] if 0 <= one < len(vocabulary) else f"#{one}" for one in ids.tolist()),
-        stages=tuple(stages.tolist()),
-        logprobs=tuple(
-            round(value, 3) if stage >= 0 else None
-            for value, stage in zip(logprobs.tolist(), stages.tolist(), strict=True)
-        ),
-        advantages=tuple(credit[stage] if -1 <= stage < 4 else None for stage in stages.tolist()),
     )
 
 
