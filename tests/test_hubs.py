@@ -66,6 +66,13 @@ def test_a_package_for_a_hub_installs_this_version_with_its_extra(hub, extra):
     assert requirement.specifier.contains(PROJECT["version"])
 
 
+def test_the_image_for_openreward_installs_this_version():
+    listed = map(Requirement, (HUBS / "openreward" / "requirements.txt").read_text(encoding="utf-8").split())
+    found = {requirement.name: requirement.specifier for requirement in listed}
+    assert set(found) == {PROJECT["name"], "openreward"}
+    assert found[PROJECT["name"]].contains(PROJECT["version"])
+
+
 @pytest.mark.parametrize("name", ["rubric-bank", "trajectories", "samples"])
 def test_the_parser_of_the_hub_reads_a_card(name):
     card = pytest.importorskip("huggingface_hub").DatasetCard.load(ROOT / "rubricem_agent" / "cards" / f"{name}.md")
