@@ -4,6 +4,7 @@ An unknown key at any depth is refused. `with_run_seed` gives the run's seed to 
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from rubricem_agent.learn.metrics import CODE_FILE, SETTINGS_FILE, code_version
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.llm import export_traces
 
 Settings = TypeVar("Settings", bound=Frozen)
 INTERRUPTED = 130
@@ -29,6 +31,7 @@ def run_command(name: str, command: Callable[[], object]) -> int:
     2: a mistake, a failed step or a full disk. 130: an interrupt.
     """
     try:
+        export_traces(os.environ)
         command()
     except RubricEMError as mistake:
         sys.stderr.write(f"{name}: {mistake}\n")

@@ -1,5 +1,6 @@
 """The `rubricem` command: registers the commands and prints each error as one sentence."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from rubricem_agent.cli.tools import tools_app
 from rubricem_agent.cli.train import train, train_verl
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
+from rubricem_env.llm import export_traces
 
 app = typer.Typer(
     name="rubricem",
@@ -77,6 +79,7 @@ def rubricem(
 def main() -> None:
     """Run the command line; an error is one sentence on stderr, with exit code 2 for a UsageError and 1 for others."""
     try:
+        export_traces(os.environ)
         app()
     except RubricEMError as problem:
         sys.stderr.write(f"rubricem: {problem}\n")

@@ -17,6 +17,7 @@ from rubricem_env.domain.trajectory import Ending, Query
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
 from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.tracing import note_turn, span
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.base import Toolbox
@@ -61,15 +62,17 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener 
     usage, failure, has_overflowed = Usage(), "", False
     reply: Continue | Finished | None = None
     try:
-        while not isinstance(reply, Finished):
-            left = max(1, min(limits.max_tokens - episode.tokens_used, sampling.max_turn_tokens))
-            with boundary(ModelError, f"get a turn from {policy.name}"):
-                emission = await conversation.emit(max_tokens=left, listener=audience)
-            usage += emission.usage
-            reply = await advance(episode, toolbox, emission.text, thought=emission.thought)
-            if reply.observation:
-                audience.observed(reply.observation)
-                conversation.observe(reply.observation)
+        with span("invoke_agent", "rubricem", begins=(attempt.opening.user, attempt.seed)):
+            while not isinstance(reply, Finished):
+                left = max(1, min(limits.max_tokens - episode.tokens_used, sampling.max_turn_tokens))
+                with span("chat", policy.name) as turn, boundary(ModelError, f"get a turn from {policy.name}"):
+                    emission = await conversation.emit(max_tokens=left, listener=audience)
+                    note_turn(turn, emission.text, emission.usage)
+                usage += emission.usage
+                reply = await advance(episode, toolbox, emission.text, thought=emission.thought)
+                if reply.observation:
+                    audience.observed(reply.observation)
+                    conversation.observe(reply.observation)
     except ContextOverflow:
         has_overflowed = True
         episode.abandon()

@@ -7,6 +7,7 @@ from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Continue, Episode, Finished
 from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, step_reward
+from rubricem_env.llm.tracing import note_result, span
 from rubricem_env.tools.base import Toolbox
 
 
@@ -37,8 +38,12 @@ async def advance(episode: Episode, toolbox: Toolbox, text: str, *, thought: str
 async def call_tool(toolbox: Toolbox, call: ToolCall) -> ToolResult:
     """The toolbox's answer. If it raises, against its contract, the policy reads an error and the episode continues."""
     try:
-        with boundary(ToolError, f"call {call.name}"):
-            return await toolbox.call(call)
+        # A name that is no tool's is the policy's text, which no trace has unless it is asked for.
+        name = call.name if call.name in toolbox.names else "unknown"
+        with span("execute_tool", name) as called, boundary(ToolError, f"call {call.name}"):
+            result = await toolbox.call(call)
+            note_result(called, call, result)
+            return result
     except ToolError as failure:
         return ToolResult(status=ToolStatus.ERROR, message=str(failure))
 

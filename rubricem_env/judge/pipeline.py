@@ -29,6 +29,7 @@ from rubricem_env.judge.base import (
 from rubricem_env.judge.prompting import find_injections
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, drop_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, score_trajectory
+from rubricem_env.llm.tracing import note_scores, span
 
 
 def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet) -> dict[str, Any]:
@@ -230,7 +231,9 @@ class StepJudge:
     async def _score(self, request: ScoringRequest, proposal_failure: str) -> RolloutJudgement:
         present = present_stages(request.reading)
         asked = tuple(rubric for rubric in request.rubrics if rubric.stage in present)
-        findings = await self.judge.score(request._replace(rubrics=asked)) if asked else ScoringResult()
+        with span("evaluate", self.judge.name, of=request.reading.trajectory) as judged:
+            findings = await self.judge.score(request._replace(rubrics=asked)) if asked else ScoringResult()
+            note_scores(judged, asked, findings.opinions)
         judgement = score_trajectory(
             present,
             request.rubrics,

@@ -15,6 +15,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from rubricem_agent.build.evals import limits_of
 from rubricem_agent.config import WITH_WEIGHTS
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.llm import export_traces
 
 from .judge_service import JudgeService
 from .rollout import EpisodeRunner
@@ -97,6 +98,7 @@ def _described(config: Any) -> str:
 
 @cache
 def _runner(described: str) -> EpisodeRunner:
+    export_traces(os.environ)
     fields = json.loads(described)
     settings = read_section(fields["section"])
     share = settings.model_copy(update={"tools": share_of(settings.tools, fields["workers"])})
