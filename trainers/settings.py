@@ -8,13 +8,17 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.build.training import read_fields
 from rubricem_agent.config import refuse_unknown
+from rubricem_agent.learn.credit import CreditSettings
+from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.metrics import CODE_FILE, SETTINGS_FILE, code_version
+from rubricem_agent.memory.inject import ReferenceSettings
+from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.domain.inputs import validating
@@ -23,6 +27,31 @@ from rubricem_env.llm import export_traces
 Settings = TypeVar("Settings", bound=Frozen)
 INTERRUPTED = 130
 """The exit code after an interrupt, as shells have it."""
+
+
+class RecipeSettings(CreditSettings):
+    """Credit, meta-policy and style: together they name a recipe of the paper. The keys are the same in every trainer."""
+
+    style: Style = "scaffold"
+    """What the policy is told: the four stages, or `react`, plain think and act, as in the paper's figure 7."""
+    meta_policy: bool = True
+    """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
+    reflect_phase: ReflectPhase = "new"
+    """`new` reflects at the first encounter of a window, `all` at repeats too."""
+    on_miss: OnMiss = "none"
+    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
+    references: ReferenceSettings = ReferenceSettings()
+    window: Annotated[int, Field(ge=1)] = 3
+    """Steps between a question and its repeat."""
+
+    @model_validator(mode="after")
+    def _fits_its_style(self) -> Self:
+        if self.style == "react" and (self.credit != "terminal" or self.meta_policy):
+            raise ValueError(
+                f"style react has no stages to credit or to reflect on, and credit is {self.credit}, meta_policy "
+                f"{str(self.meta_policy).lower()}; set credit terminal and meta_policy false"
+            )
+        return self
 
 
 def run_command(name: str, command: Callable[[], object]) -> int:

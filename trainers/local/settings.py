@@ -7,10 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from rubricem_agent.config import RULES, JudgeConfig, ToolsConfig, parse_tools
-from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
-from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.env.episode import EpisodeLimits
@@ -19,6 +16,7 @@ from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 
 from ..lora import LoraSettings
+from ..settings import RecipeSettings
 from .learner import LossSettings
 
 Count = Annotated[int, Field(ge=1)]
@@ -37,7 +35,7 @@ class LocalAuditSettings(AuditSettings):
     """How the held-out judge deviates from the truth; not at all by default."""
 
 
-class LocalConfig(CreditSettings):
+class LocalConfig(RecipeSettings):
     """A run. Credit and meta-policy together name the recipe of the paper's ablation."""
 
     policy: Path
@@ -54,18 +52,9 @@ class LocalConfig(CreditSettings):
     """Settings, or what `--tools` takes: the folder of an index, a TOML file, the URL of a tool server, `web`."""
     lora: LoraSettings | None = None
     """Train low-rank updates beside frozen weights, which keep their precision; None trains all weights in float32."""
-    meta_policy: bool = True
-    """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
-    reflect_phase: ReflectPhase = "new"
-    """`new` reflects at the first encounter of a window, `all` at repeats too."""
-    on_miss: OnMiss = "none"
-    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
-    references: ReferenceSettings = ReferenceSettings()
     steps: Count = 24
     questions_per_step: Count = 8
     group_size: Annotated[int, Field(ge=2)] = 8
-    window: Count = 3
-    """Steps between a question and its repeat."""
     seed: int = 0
     """Reflections, judge and held-out judge use it too, unless they have their own."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4

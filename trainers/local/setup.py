@@ -89,7 +89,7 @@ def make_parts(config: LocalConfig, services: Services | None = None) -> Parts:
     train, held_out, truth = read_run_questions(config)
     services = services or Services()
     toolbox, judge = services.toolbox or shipped_toolbox(), services.judge
-    prompt = agent_prompt(toolbox.names, system=config.system or "")
+    prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "")
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
     policy = LocalPolicy.over(model, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)

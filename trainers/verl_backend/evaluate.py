@@ -103,7 +103,7 @@ async def _evaluate(
         rollouts = await answer_held_out(
             policy,
             [query_of(question) for question in questions],
-            prompt=agent_prompt(toolbox.names, system=settings["system"]),
+            prompt=agent_prompt(toolbox.names, style=settings.get("style", "scaffold"), system=settings["system"]),
             toolbox=toolbox,
             limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
             max_turn_tokens=settings["max_turn_tokens"],

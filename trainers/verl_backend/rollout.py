@@ -106,7 +106,7 @@ class EpisodeRunner:
         try:
             with boundary(ModelError, "run an episode"):
                 toolbox = await self._tools()
-                prompt = agent_prompt(toolbox.names, system=self._settings.system)
+                prompt = agent_prompt(toolbox.names, style=self._settings.style, system=self._settings.system)
                 plain = opening = prompt.opening(scheduled.query)
                 if self._settings.references.is_guided(index, scheduled.step):
                     opening = prompt.opening(scheduled.query, references=await references(scheduled))

@@ -14,10 +14,8 @@ from pydantic import Field, model_validator
 
 from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, refuse_unknown
 from rubricem_agent.data.prepare import read_training_set
-from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.curriculum import Curriculum, OnMiss, ReflectPhase
+from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.monitor import WatchSettings
-from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
@@ -29,6 +27,8 @@ from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import JudgeKnobs
 from rubricem_env.world.questions import Question
+
+from ..settings import RecipeSettings
 
 SECTION = "rubricem"
 Count = Annotated[int, Field(ge=1)]
@@ -73,18 +73,9 @@ class HeldOutJudgeSettings(AuditSettings):
     """The held-out judge; None only in the almanac, where it is the almanac's without its knobs."""
 
 
-class VerlSettings(CreditSettings):
+class VerlSettings(RecipeSettings):
     """A run of RubricEM on veRL, beside veRL's own keys; the defaults are the paper's."""
 
-    meta_policy: bool = True
-    """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
-    reflect_phase: ReflectPhase = "new"
-    """`new` reflects at the first encounter of a window, `all` at repeats too."""
-    on_miss: OnMiss = "none"
-    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
-    references: ReferenceSettings = ReferenceSettings()
-    window: Count = 3
-    """Steps between a question and its repeat."""
     ahead: Annotated[int, Field(ge=0)] | None = None
     """Steps whose questions are sampled before their turn; None is `num_warmup_batches` of veRL's mode."""
     max_age: Count | None = None
