@@ -43,53 +43,63 @@ _MAX_HEADER = 65_536
 LineT = TypeVar("LineT", bound=Frozen)
 
 
-class IndexFollower(Generic[LineT]):
-    """One file. A line that cannot be read is passed over and counted; the last line counts once it ends."""
+LineSpan = tuple[int, int]
+"""Offset and size of a line of a file."""
 
-    def __init__(self, path: Path, kind: type[LineT]) -> None:
-        self._path = path
+
+class LineFollower(Generic[LineT]):
+    """One file. A line that cannot be read is passed over and counted; the last line counts once it ends.
+
+    The first line of an index tells the recording; a log without one is read anew where it has become shorter.
+    """
+
+    def __init__(self, path: Path, kind: type[LineT], *, is_index: bool = True) -> None:
+        self.path = path
         self._kind: type[LineT] = kind
+        self._is_index = is_index
         self._offset = 0
         self.header: recorded.Header | None = None
         """Of the recording that was read last."""
         self.damaged = 0
 
-    def read(self) -> tuple[list[LineT], bool]:
-        """The lines that were added, and whether another recording has replaced the one that was read before.
+    def read(self) -> tuple[list[tuple[LineSpan, LineT]], bool]:
+        """The lines that were added, each after its place, and whether others have replaced those that were read before.
 
         Raises:
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
         """
-        if not self._path.is_file():
+        if not self.path.is_file():
             return [], self._begin(None, 0)
         try:
-            with self._path.open("rb") as file:
-                first = file.readline(_MAX_HEADER)
-                if not first.endswith(b"\n"):
-                    return [], False
-                is_restarted = self._settle(first)
+            with self.path.open("rb") as file:
+                if self._is_index:
+                    first = file.readline(_MAX_HEADER)
+                    if not first.endswith(b"\n"):
+                        return [], False
+                    is_restarted = self._settle(first)
+                else:
+                    is_restarted = os.fstat(file.fileno()).st_size < self._offset and self._begin(None, 0)
                 file.seek(self._offset)
                 content = file.read()
         except OSError as cause:
-            raise FileFormatError(f"cannot read {self._path}: {cause.strerror or cause}.") from cause
-        end = content.rfind(b"\n") + 1
-        self._offset += end
+            raise FileFormatError(f"cannot read {self.path}: {cause.strerror or cause}.") from cause
         lines = []
-        for line in content[:end].splitlines():
+        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
             try:
-                lines.append(self._kind.model_validate_json(line))
+                lines.append(((self._offset, len(line) - 1), self._kind.model_validate_json(line)))
             except ValidationError:
                 self.damaged += 1
+            self._offset += len(line)
         return lines, is_restarted
 
     def _settle(self, first: bytes) -> bool:
         """Check the first line; whether it begins another recording than before."""
-        way_out = f"Remove the folder {self._path.parent} to look at the rest of the run."
-        with validating(f"{self._path} is not the record of a run: its first line does not name the format", way_out):
+        way_out = f"Remove the folder {self.path.parent} to look at the rest of the run."
+        with validating(f"{self.path} is not the record of a run: its first line does not name the format", way_out):
             header = recorded.Header.model_validate_json(first)
         if header.record > recorded.RECORD_VERSION:
             raise FileFormatError(
-                f"{self._path} was recorded by a newer release (format {header.record}; this one reads up to "
+                f"{self.path} was recorded by a newer release (format {header.record}; this one reads up to "
                 f"{recorded.RECORD_VERSION}). Upgrade rubricem to look at this run."
             )
         if header == self.header:
@@ -97,7 +107,7 @@ class IndexFollower(Generic[LineT]):
         return self._begin(header, len(first))
 
     def _begin(self, header: recorded.Header | None, offset: int) -> bool:
-        is_restarted = self.header is not None
+        is_restarted = self._offset > 0
         self.header, self._offset, self.damaged = header, offset, 0
         return is_restarted
 
@@ -252,8 +262,8 @@ class RunRecordReader:
         self._folder = run / recorded.RECORD_FOLDER
         self.lock = threading.RLock()
         """Held by whoever reads several things that must fit together."""
-        self._group_index = IndexFollower(self._path(recorded.GROUPS, ".index"), recorded.GroupHead)
-        self._rollout_index = IndexFollower(self._path(recorded.ROLLOUTS, ".index"), recorded.RolloutHead)
+        self._group_index = LineFollower(self._path(recorded.GROUPS, ".index"), recorded.GroupHead)
+        self._rollout_index = LineFollower(self._path(recorded.ROLLOUTS, ".index"), recorded.RolloutHead)
         self._forget()
 
     def _forget(self) -> None:
@@ -281,12 +291,12 @@ class RunRecordReader:
             groups, has_new_groups = self._group_index.read()
             if has_new_rollouts or has_new_groups:
                 self._forget()
-            for group in groups:
+            for _, group in groups:
                 # One copy of a question's text serves all its groups.
                 question = self.questions.setdefault(group.query_key, group.question)
                 self._group_numbers[group.id] = len(self.groups)
                 self.groups.append(group.model_copy(update={"question": question}))
-            self._take([*self._waiting, *rollouts])
+            self._take([*self._waiting, *(head for _, head in rollouts)])
 
     def find_group(self, group_id: str) -> int:
         """The number of a group.
@@ -398,7 +408,7 @@ class RecordedBank:
 
     def __init__(self, run: Path) -> None:
         self._path = run / recorded.RECORD_FOLDER / f"{recorded.LESSONS}.jsonl"
-        self._follower = IndexFollower(self._path, recorded.LessonLine)
+        self._follower = LineFollower(self._path, recorded.LessonLine)
         self._store: MemoryStore | None = None
         self._bank: RubricBank | None = None
         self.step = 0
@@ -417,8 +427,8 @@ class RecordedBank:
         lines, is_restarted = self._follower.read()
         if is_restarted:
             self._store = self._bank = None
-        rows = [row for row in map(_stored, lines) if row is not None]
-        self.step = max([0 if is_restarted else self.step, *(line.step for line in lines)])
+        rows = [row for _, line in lines if (row := _stored(line)) is not None]
+        self.step = max([0 if is_restarted else self.step, *(line.step for _, line in lines)])
         if rows and self._store is None:
             name = self._follower.header.embedder if self._follower.header else ""
             hashing = HashingEmbedder(len(rows[0].vector))
@@ -442,21 +452,20 @@ def _stored(line: recorded.LessonLine) -> StoredItem | None:
 ANSWER_CHARS, QUESTION_CHARS = 300, 500
 
 
-LineSpan = tuple[int, int]
-"""Offset and size of a line of a file."""
-
-
 class AnswerIndex:
     """The logs of one evaluation. The first final answer of a case stands, or else the last. Safe under threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._answers = folder / ANSWERS_FILE
-        self._verdicts = folder / VERDICTS_FILE
-        self._offsets = {self._answers: 0, self._verdicts: 0}
+        self._answers = LineFollower(folder / ANSWERS_FILE, AnswerRecord, is_index=False)
+        self._verdicts = LineFollower(folder / VERDICTS_FILE, VerdictRecord, is_index=False)
         self._lock = threading.Lock()
         self._rows: dict[CaseKey, tuple[ExampleRow, LineSpan]] = {}
         self._spoken: dict[CaseKey, list[LineSpan]] = {}
-        self.damaged = 0
+
+    @property
+    def damaged(self) -> int:
+        """Lines of both logs that could not be read."""
+        return self._answers.damaged + self._verdicts.damaged
 
     def rows(self) -> list[ExampleRow]:
         """All answers without scores, in the order in which their cases first appeared."""
@@ -476,44 +485,28 @@ class AnswerIndex:
             if key not in self._rows:
                 raise NotThereError(f"this evaluation has no answer to {key.id[:80]!r}, epoch {key.epoch}.")
             span = self._rows[key][1]
-        with validating(f"{self._answers} has no whole answer"):
-            return AnswerRecord.model_validate_json(read_bytes(self._answers, *span))
+        with validating(f"{self._answers.path} has no whole answer"):
+            return AnswerRecord.model_validate_json(read_bytes(self._answers.path, *span))
 
     def verdicts(self, key: CaseKey) -> list[VerdictRecord]:
         """What judges said of a case, in the order of the log."""
         with self._lock:
             spans = list(self._spoken.get(key, ()))
-        return [VerdictRecord.model_validate_json(read_bytes(self._verdicts, *span)) for span in spans]
+        return [VerdictRecord.model_validate_json(read_bytes(self._verdicts.path, *span)) for span in spans]
 
     def _refresh(self) -> None:
-        answers, is_cut = self._read_new(self._answers, AnswerRecord)
+        answers, is_cut = self._answers.read()
         if is_cut:
             self._rows = {}
         for span, answer in answers:
             known = self._rows.get(answer.key)
             if known is None or known[0].failure:
                 self._rows[answer.key] = _row(answer), span
-        verdicts, is_cut = self._read_new(self._verdicts, VerdictRecord)
+        verdicts, is_cut = self._verdicts.read()
         if is_cut:
             self._spoken = {}
         for span, verdict in verdicts:
             self._spoken.setdefault(CaseKey(verdict.id, verdict.epoch), []).append(span)
-
-    def _read_new(self, path: Path, kind: type[LineT]) -> tuple[list[tuple[LineSpan, LineT]], bool]:
-        """The whole lines that were added with their spans, and whether the log is shorter now and is read anew."""
-        size = path.stat().st_size if path.is_file() else 0
-        is_cut = size < self._offsets[path]
-        at = 0 if is_cut else self._offsets[path]
-        content = read_bytes(path, at, size - at) if size > at else b""
-        found = []
-        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
-            try:
-                found.append(((at, len(line) - 1), kind.model_validate_json(line)))
-            except ValidationError:
-                self.damaged += 1
-            at += len(line)
-        self._offsets[path] = at
-        return found, is_cut
 
 
 def _row(record: AnswerRecord) -> ExampleRow:

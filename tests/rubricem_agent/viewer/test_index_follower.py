@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem_agent.learn.record import GroupHead
-from rubricem_agent.viewer.records import IndexFollower, read_bytes
+from rubricem_agent.viewer.records import LineFollower, read_bytes
 from rubricem_env.domain.errors import FileFormatError
 
 
@@ -18,7 +18,7 @@ def path(tmp_path):
 
 def test_a_removed_record_is_forgotten_and_a_new_one_read_from_its_start(path):
     path.write_text('{"record":1,"name":"a"}\n' + line(1))
-    follower = IndexFollower(path, GroupHead)
+    follower = LineFollower(path, GroupHead)
     follower.read()
     path.unlink()
     gone = follower.read()
@@ -27,14 +27,14 @@ def test_a_removed_record_is_forgotten_and_a_new_one_read_from_its_start(path):
     path.write_text('{"record":1,"name":"b"}\n' + line(7))
 
     assert (gone, begun) == (([], True), ([], False))
-    assert [one.step for one in follower.read()[0]] == [7]
+    assert [one.step for _, one in follower.read()[0]] == [7]
 
 
 def test_a_file_that_is_no_index_is_refused_with_the_way_out(path):
     path.write_text("hello\n")
 
     with pytest.raises(FileFormatError, match="Remove the folder"):
-        IndexFollower(path, GroupHead).read()
+        LineFollower(path, GroupHead).read()
 
 
 def test_what_cannot_be_opened_is_refused(tmp_path):
