@@ -151,11 +151,9 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
     drawn = [curve for curve in curves if curve.x]
     if not drawn:
         raise UsageError(f"there is no point to draw for the figure {title!r}; evaluate the runs at least once.")
-    low, high = _widened([y for curve in drawn for y in (*curve.y, *curve.low, *curve.high)])
-    step = nice_step(low, high)
-    # From a round number below the least value to one above the greatest.
-    y_range = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-    area = (*_widened([x for curve in drawn for x in curve.x]), *y_range)
+    x_ticks = nice_ticks([x for curve in drawn for x in curve.x])
+    y_ticks = nice_ticks([y for curve in drawn for y in (*curve.y, *curve.low, *curve.high)])
+    area = x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1]
     marks = "".join(_draw_curve(curve, area, index % _NUM_COLOURS) for index, curve in enumerate(drawn))
     keys = []
     for index, curve in enumerate(drawn):
@@ -164,7 +162,7 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
         keys.append(f'{line}<text class="tick" x="76" y="{y}">{escape(curve.name)}</text>')
     height = HEIGHT + 30 + 18 * len(keys)
     head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
-    inner = f'<svg y="26" width="{WIDTH}" height="{HEIGHT}">{_draw_axes(area)}{marks}</svg>'
+    inner = f'<svg y="26" width="{WIDTH}" height="{HEIGHT}">{_draw_axes(area, x_ticks, y_ticks)}{marks}</svg>'
     outer = f'viewBox="0 0 {WIDTH} {height}" width="{2 * WIDTH}" height="{2 * height}"'
     named = f'role="img" aria-label="{escape(title, quote=True)}"'
     # A chart in a file of its own has no page to take colours from.
@@ -172,36 +170,25 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {outer} {named}>{style}{head}{inner}{"".join(keys)}</svg>\n'
 
 
-def nice_step(low: float, high: float) -> float:
-    """1, 2 or 5 times a power of ten, such that about `_TICKS` steps lead from low to high; low must be below high."""
-    raw = (high - low) / _TICKS
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
-
-
-def nice_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from low to high."""
-    step = nice_step(low, high)
-    first = math.ceil(low / step - 1e-9)
-    return [round(number * step, 12) for number in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _widened(values: Sequence[float]) -> tuple[float, float]:
-    """The range of the values; a single value gets room on both sides."""
+def nice_ticks(values: Sequence[float]) -> list[float]:
+    """About `_TICKS` round numbers, from below the least value to above the greatest; one value gets room on both sides."""
     low, high = min(values), max(values)
     room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
-    return low - room, high + room
+    raw = (high - low + 2 * room) / _TICKS
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
+    first, last = math.floor((low - room) / step + 1e-9), math.ceil((high + room) / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _draw_axes(frame: PlotArea) -> str:
+def _draw_axes(frame: PlotArea, x_ticks: Sequence[float], y_ticks: Sequence[float]) -> str:
     lines = []
-    x_low, x_high, y_low, y_high = frame
-    for tick in nice_ticks(y_low, y_high):
-        x, y = _position(frame, x_low, tick).split(",")
+    for tick in y_ticks:
+        x, y = _position(frame, x_ticks[0], tick).split(",")
         lines.append(f'<line class="grid" x1="{x}" x2="{WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
         lines.append(f'<text class="tick" x="{_LEFT - 6}" y="{float(y) + 3:.1f}" text-anchor="end">{tick:.4g}</text>')
-    for tick in nice_ticks(x_low, x_high):
-        x = _position(frame, tick, y_low).split(",")[0]
+    for tick in x_ticks:
+        x = _position(frame, tick, y_ticks[0]).split(",")[0]
         lines.append(f'<text class="tick" x="{x}" y="{HEIGHT - 20}" text-anchor="middle">{tick:.4g}</text>')
     lines.append(f'<text class="tick" x="{WIDTH - _RIGHT}" y="{HEIGHT - 5}" text-anchor="end">step</text>')
     return "".join(lines)
@@ -247,18 +234,12 @@ def load_ablation(folder: Path) -> Ablation:
 
 def result_cells(result: RecipeResult) -> tuple[str, ...]:
     """A row of the table, in the order of HEAD."""
-
-    def cell(value: Spread, sign: str = "") -> str:
-        # One seed has no interval: the bootstrap over seeds would draw the same one again and again.
-        interval = f"[{value.low:{sign}.3f}, {value.high:{sign}.3f}]" if len(result.seeds) > 1 else "[-]"
-        return f"{value.mean:{sign}.3f} {interval}"
-
     return (
         result.title,
-        cell(result.answer),
-        cell(result.all_stages),
+        _cell(result.answer),
+        _cell(result.all_stages),
         f"{result.valid.mean:.0%}",
-        "-" if result.name == BASELINE.name else cell(result.against_baseline, "+"),
+        "-" if result.name == BASELINE.name else _cell(result.against_baseline, "+"),
         "not reached" if result.steps_to_baseline is None else str(result.steps_to_baseline),
         f"{result.seconds:.0f}",
     )

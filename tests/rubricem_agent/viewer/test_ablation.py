@@ -48,12 +48,12 @@ def test_a_recipe_that_stays_below_never_reaches_it():
     assert all(result.title in render_figure(found) for result in found.results)
 
 
-def test_one_seed_has_a_dash_in_place_of_an_interval():
+def test_one_seed_has_no_interval():
     one = summarise({name: {0: runs[0]} for name, runs in LOGS.items()}, steps=16, command="")
 
-    assert result_cells(one.results[1])[1] == "0.800 [-]"
-    assert result_cells(one.results[1])[4] == "+0.200 [-]"
-    assert result_cells(WHOLE)[4] == "+0.250 [+0.200, +0.300]"
+    assert result_cells(one.results[1])[1] == "0.800"
+    assert result_cells(one.results[1])[4] == "+0.200"
+    assert result_cells(WHOLE)[4] == "+0.250 (+0.200 to +0.300)"
 
 
 def test_steps_beyond_the_budget_do_not_count():

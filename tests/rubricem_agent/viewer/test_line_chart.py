@@ -44,10 +44,10 @@ def test_a_band_goes_there_above_and_back_below():
 
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
-    [(0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0, 24, [0, 5, 10, 15, 20]), (-0.2, 0.2, [-0.2, -0.1, 0, 0.1, 0.2])],
+    [(0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0, 24, [0, 5, 10, 15, 20, 25]), (-0.2, 0.2, [-0.2, -0.1, 0, 0.1, 0.2])],
 )
 def test_ticks_are_round_numbers(low, high, ticks):
-    assert nice_ticks(low, high) == pytest.approx(ticks)
+    assert nice_ticks([low, high]) == pytest.approx(ticks)
 
 
 def test_a_chart_without_a_point_is_refused():
