@@ -1,7 +1,6 @@
 """The curves of training runs as figures of numbers, for one run or for several side by side."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from rubricem_agent.learn.metrics import NumberPath, RecordedRun, flatten_settings, read_number
 from rubricem_agent.learn.monitor import find_expected, find_levels
@@ -145,12 +144,14 @@ def compare_runs(
     """Compare runs in the given order. A figure of one line has one curve for each run; others are split by line."""
     split = [[single for figure in make_figures(run) for single in _split(figure)] for _, run in runs]
     keys = dict.fromkeys(figure.key for figures in split for figure in figures)
+    flat = [flatten_settings(run.settings) for _, run in runs]
+    settings = {name: tuple(one.get(name, "")[:MAX_VALUE] for one in flat) for name in sorted(set().union(*flat))}
     return Comparison(
         runs=tuple(card for card, _ in runs),
         policies=tuple(policies),
         judges=tuple(judges),
         note=ACROSS_JUDGES if len(set(filter(None, judges))) > 1 else "",
-        differs=_differences([run.settings for _, run in runs]),
+        differs={name: of for name, of in settings.items() if name not in _IGNORED and len(set(of)) > 1},
         figures=tuple(_merge(key, [card for card, _ in runs], split) for key in keys),
     )
 
@@ -178,10 +179,3 @@ def _merge(key: str, cards: Sequence[RunCard], split: Sequence[Sequence[Figure]]
         for curve in figure.curves
     )
     return first.model_copy(update={"curves": curves})
-
-
-def _differences(settings: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    flat = [flatten_settings(one) for one in settings]
-    keys = sorted(set().union(*flat))
-    rows = {key: tuple(one.get(key, "")[:MAX_VALUE] for one in flat) for key in keys if key not in _IGNORED}
-    return {key: values for key, values in rows.items() if len(set(values)) > 1}

@@ -141,12 +141,10 @@ def make_rows(run: RunFolder) -> list[api.ExampleRow]:
 
 def _order(row: api.ExampleRow, sort: api.ExampleSort) -> tuple[float, str, int]:
     first = row.scores[0] if row.scores else None
-    if sort == "disagreement":
-        rank = -1.0 if row.disagreement is None else row.disagreement
-        return -rank, row.example, row.epoch
-    if sort == "id" or first is None:
-        return (0.0 if sort == "id" else float("inf")), row.example, row.epoch
-    return (first if sort == "worst" else -first), row.example, row.epoch
+    value, sign = {"id": (0.0, 1), "worst": (first, 1), "best": (first, -1), "disagreement": (row.disagreement, -1)}[
+        sort
+    ]
+    return (float("inf") if value is None else sign * value), row.example, row.epoch
 
 
 def _key(example_id: str) -> CaseKey:

@@ -87,55 +87,44 @@ def _rank(row: api.TrajectoryRow, sort: str) -> tuple[float, int]:
     return (1.0 if score is None else -score), row.attempt
 
 
+_Compared = tuple[Literal["stage", "rubric", "statistic"], str, str, str, Sequence[float | None], float]
+"""Kind, key, title and stage of a separator, its value for each attempt, and the range of such values."""
+
+
 def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Iterator[api.Separator]:
     """What differs between the attempts; what is the same in all is left out."""
     means = [row.mean for row, _, _ in members]
-    for stage in STAGES:
-        values = [dict(row.scores)[stage.value] for row, _, _ in members]
-        yield from _differing(values, means, kind="stage", key=stage.value, title=stage.value, stage=stage.value)
+    scores = [dict(row.scores) for row, _, _ in members]
+    compared: list[_Compared] = [
+        ("stage", stage.value, stage.value, stage.value, [one[stage.value] for one in scores], 1.0) for stage in STAGES
+    ]
     for rubric in rubrics.values():
         marks = [{one.rubric_id: one.mark for one in entry.judged.opinions}.get(rubric.id) for _, entry, _ in members]
-        scores = [None if mark is None else fulfillment(rubric, mark) for mark in marks]
-        yield from _differing(scores, means, kind="rubric", key=rubric.id, title=rubric.title, stage=rubric.stage.value)
+        met = [None if mark is None else fulfillment(rubric, mark) for mark in marks]
+        compared.append(("rubric", rubric.id, rubric.title, rubric.stage.value, met, 1.0))
     for name, read in _STATISTICS.items():
         counts = [float(read(row, reading)) for row, _, reading in members]
-        scale = max(counts, default=0.0)
-        yield from _differing(counts, means, kind="statistic", key=name, title=name, stage="", scale=scale)
-
-
-def _differing(
-    values: Sequence[float | None],
-    means: Sequence[float | None],
-    *,
-    kind: Literal["stage", "rubric", "statistic"],
-    key: str,
-    title: str,
-    stage: str,
-    scale: float = 1.0,
-) -> Iterator[api.Separator]:
-    """The separator of these values, if they differ between the attempts."""
-    given = [value for value in values if value is not None]
-    spread = float(np.std(given)) / scale if given and scale > 0 else 0.0
-    if spread > 0:
-        yield api.Separator(
-            kind=kind,
-            key=key,
-            title=title,
-            stage=stage,
-            values=tuple(records.number_or_none(value) for value in values),
-            spread=round(spread, 4),
-            agreement=_correlation(values, means),
-        )
+        compared.append(("statistic", name, name, "", counts, max(counts, default=0.0)))
+    for kind, key, title, of_stage, values, scale in compared:
+        given = [value for value in values if value is not None]
+        spread = float(np.std(given)) / scale if given and scale > 0 else 0.0
+        if spread > 0:
+            yield api.Separator(
+                kind=kind,
+                key=key,
+                title=title,
+                stage=of_stage,
+                values=tuple(records.number_or_none(value) for value in values),
+                spread=round(spread, 4),
+                agreement=_correlation(values, means),
+            )
 
 
 def _correlation(values: Sequence[float | None], means: Sequence[float | None]) -> float | None:
-    pairs = [(a, b) for a, b in zip(values, means, strict=True) if a is not None and b is not None]
-    if len(pairs) < 2:
+    pairs = np.array([(a, b) for a, b in zip(values, means, strict=True) if a is not None and b is not None])
+    if len(pairs) < 2 or np.ptp(pairs, axis=0).min() < 1e-9:
         return None
-    first, second = np.array(pairs).T
-    if np.ptp(first) < 1e-9 or np.ptp(second) < 1e-9:
-        return None
-    return records.number_or_none(float(np.corrcoef(first, second)[0, 1]))
+    return records.number_or_none(float(np.corrcoef(pairs.T)[0, 1]))
 
 
 _STATISTICS: Mapping[str, Callable[[api.TrajectoryRow, Reading], int]] = {

@@ -10,7 +10,7 @@ frame and send no referrer.
 
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -72,10 +72,9 @@ HEADERS: Mapping[str, str] = {
 class Guard:
     """An ASGI app around the viewer's."""
 
-    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str] = LOOPBACK) -> None:
+    def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app = app
         self._token = token.encode()
-        self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -89,7 +88,7 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Status and sentence, or None for a request that may pass."""
-        if host_of(headers.get("host", "")) not in self._hosts:
+        if host_of(headers.get("host", "")) not in LOOPBACK:
             return 421, "this server answers under the name of this machine alone. Open the address that it printed."
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, "only GET, HEAD and POST are answered."
@@ -140,24 +139,14 @@ def problem(status: int, message: str) -> Response:
     return Response(body.model_dump_json(), status_code=status, media_type=JSON)
 
 
-async def tell_error(request: Request, error: Exception) -> Response:
-    """One of our own errors: the sentence is meant for a person."""
-    assert isinstance(error, RubricEMError)
+async def tell(request: Request, error: Exception) -> Response:
+    """Our own errors, in their sentence; what breaks a rule; and what the framework refuses, as a path to nowhere."""
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        return problem(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    if isinstance(error, HTTPException):
+        return problem(error.status_code, f"{request.url.path[:200]}: {error.detail}")
     return problem(404 if isinstance(error, NotThereError) else 409, str(error))
-
-
-async def tell_invalid(request: Request, error: Exception) -> Response:
-    """A parameter or a body that breaks a rule."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])
-    return problem(422, f"{name}: {first['msg']}")
-
-
-async def tell_http(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses, such as a path that leads nowhere."""
-    assert isinstance(error, HTTPException)
-    return problem(error.status_code, f"{request.url.path[:200]}: {error.detail}")
 
 
 def shelf_of(request: Request) -> RunShelf:
@@ -366,16 +355,15 @@ def show_rubrics(request: Request, run: Recorded, question: str) -> Response:
     return answer(request, view_history(run, question))
 
 
-def make_app(shelf: RunShelf, *, token: str, hosts: Collection[str] = LOOPBACK) -> ASGIApp:
-    """The viewer of the runs of a shelf. `hosts` are the host names that requests may use."""
+def make_app(shelf: RunShelf, *, token: str) -> ASGIApp:
+    """The viewer of the runs of a shelf."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.shelf = shelf
     api = APIRouter(prefix="/api")
     for router in (run_routes, trajectory_routes, bank_routes, evaluation_routes):
         api.include_router(router)
     app.include_router(api)
-    app.add_exception_handler(RubricEMError, tell_error)
-    app.add_exception_handler(RequestValidationError, tell_invalid)
-    app.add_exception_handler(HTTPException, tell_http)
+    for kind in (RubricEMError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, tell)
     app.mount("/", StaticFiles(directory=STATIC, html=True, check_dir=False))
-    return Guard(app, token=token, hosts=hosts)
+    return Guard(app, token=token)
