@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from pydantic import model_validator
+from pydantic import ConfigDict, model_validator
 
 from rubricem_agent.files import writing
 from rubricem_env.domain.base import Frozen, Span, Text
@@ -24,10 +24,12 @@ from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Trajectory
 
 
-class Message(Frozen):
-    """One turn of the conversation."""
+class ChatTurn(Frozen):
+    """One message of a conversation."""
 
-    role: Literal["system", "user", "assistant"]
+    model_config = ConfigDict(extra="ignore")
+
+    role: Text
     content: Text
 
 
@@ -35,7 +37,7 @@ class ChatSample(Frozen):
     """A conversation for training. Spans are in order, do not touch and are never empty."""
 
     id: Text
-    messages: tuple[Message, Message, Message]
+    messages: tuple[ChatTurn, ChatTurn, ChatTurn]
     spans: tuple[tuple[int, int], ...]
     """[start, end) in characters of the assistant's message."""
     query_key: Text = ""
@@ -86,9 +88,9 @@ def sample_of(trajectory: Trajectory, *, sample_id: str, system: str, user: str)
     return ChatSample(
         id=sample_id,
         messages=(
-            Message(role="system", content=system),
-            Message(role="user", content=user),
-            Message(role="assistant", content=text),
+            ChatTurn(role="system", content=system),
+            ChatTurn(role="user", content=user),
+            ChatTurn(role="assistant", content=text),
         ),
         spans=tuple((span.start, span.end) for span in spans),
         query_key=trajectory.query_key,
@@ -159,21 +161,17 @@ def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
         piece_ids = _encode(tokenizer, text, specials=False)
         ids += piece_ids
         has_loss += [is_policy] * len(piece_ids)
-    ending = closing_ids(tokenizer, conversation)
-    return TokenSample(ids + ending, has_loss + [True] * len(ending))
-
-
-def closing_ids(tokenizer: ChatTokenizer, conversation: Sequence[dict[str, str]]) -> list[int]:
-    """What the template puts after an answer, up to and with the end token."""
+    # What the template puts after an answer, up to and with the end token.
     probed = [*conversation[:2], {"role": "assistant", "content": _PROBE}]
     rendered = tokenizer.apply_chat_template(probed, tokenize=False, add_generation_prompt=False)
-    ids = _encode(tokenizer, rendered.rpartition(_PROBE)[2], specials=True)
-    if tokenizer.eos_token_id not in ids:
+    after = _encode(tokenizer, rendered.rpartition(_PROBE)[2], specials=True)
+    if tokenizer.eos_token_id not in after:
         raise ConfigError(
             "the chat template ends an answer without the tokenizer's end token; a model trained so would never "
             "stop. Set the tokenizer's eos_token to the template's, such as <|im_end|>."
         )
-    return ids[: ids.index(tokenizer.eos_token_id) + 1]
+    ending = after[: after.index(tokenizer.eos_token_id) + 1]
+    return TokenSample(ids + ending, has_loss + [True] * len(ending))
 
 
 def _encode(tokenizer: ChatTokenizer, text: str, *, specials: bool) -> list[int]:

@@ -5,7 +5,7 @@ build goes on where it was. Only files that are new or have changed are read aga
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,10 +104,8 @@ def _locked(folder: Path) -> Iterator[None]:
         lock.lock()
     except BlockingIOError as cause:
         raise ConfigError(f"the index {folder} is being built by another process. Wait for its end.") from cause
-    try:
+    with closing(lock):
         yield
-    finally:
-        lock.close()
 
 
 class _Build:
@@ -143,12 +141,12 @@ class _Build:
         dropped = self._drop_missing(sources, roots)
         read, skipped = 0, {}
         for source in sources:
-            file = self._file_to_read(source)
+            file = self._file_to_read(source[0])
             if file is not None:
                 read += 1
                 problem = self._add_file(source, file, read_page, read_rows)
                 if problem:
-                    skipped[source.name] = problem
+                    skipped[source[1]] = problem
         if read or dropped or not self._manifest.is_complete:
             self._commit(is_complete=True)
             if self._embedder is not None:
@@ -159,26 +157,26 @@ class _Build:
             raise FileFormatError(f"no document could be read.{first}")
         return BuiltCorpus(self._manifest.passages, len(self._files), read, dropped, skipped)
 
-    def _file_to_read(self, source: SourceFile) -> IndexedFile | None:
+    def _file_to_read(self, path: Path) -> IndexedFile | None:
         """How far a file is read; None where all of it is in the index."""
-        stat = source.path.stat()
-        known = self._files.get(str(source.path))
+        stat = path.stat()
+        known = self._files.get(str(path))
         if known is not None and known.is_done and (known.size, known.changed) == (stat.st_size, stat.st_mtime_ns):
             return None
-        content = sha256(source.path)
+        content = sha256(path)
         if known is not None and known.sha256 == content:
             file = known.model_copy(update={"size": stat.st_size, "changed": stat.st_mtime_ns})
         else:
-            self._forget(str(source.path))
+            self._forget(str(path))
             number = self._next_number
             file = IndexedFile(size=stat.st_size, changed=stat.st_mtime_ns, sha256=content, number=number)
             self._next_number += 1
-        self._files[str(source.path)] = file
+        self._files[str(path)] = file
         return None if file.is_done else file
 
     def _add_file(self, source: SourceFile, file: IndexedFile, read_page: ReadPage, read_rows: ReadRows) -> str:
         """Add what is not yet in the index of a file; returns a sentence about what could not be read."""
-        first_problem = ""
+        first_problem, path = "", str(source[0])
         documents = skipped = 0
         for document, problem in read_documents_of(source, read_page, read_rows):
             if document is None:
@@ -189,9 +187,9 @@ class _Build:
             if documents > file.documents:
                 self._add(document, file.number)
                 if self._pending >= self._commit_every:
-                    self._files[str(source.path)] = file.model_copy(update={"documents": documents})
+                    self._files[path] = file.model_copy(update={"documents": documents})
                     self._commit()
-        self._files[str(source.path)] = file.model_copy(update={"documents": documents, "is_done": True})
+        self._files[path] = file.model_copy(update={"documents": documents, "is_done": True})
         return f"{skipped:,} without a document; the first: {first_problem}" if skipped else ""
 
     def _add(self, document: Document, number: int) -> None:
@@ -213,7 +211,7 @@ class _Build:
         self._texts = []
 
     def _drop_missing(self, sources: Sequence[SourceFile], roots: Sequence[Path]) -> int:
-        present = {str(source.path) for source in sources}
+        present = {str(path) for path, _ in sources}
         below = tuple(root.resolve() for root in roots)
         gone = [
             name

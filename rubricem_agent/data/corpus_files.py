@@ -9,7 +9,7 @@ import bz2
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 from xml.etree.ElementTree import ParseError, XMLPullParser
 
@@ -28,11 +28,8 @@ DUMP_FILES = (".xml", ".xml.bz2")
 KINDS = (*TEXT_FILES, *HTML_FILES, *PDF_FILES, *ROW_FILES, *DUMP_FILES)
 
 
-class SourceFile(NamedTuple):
-    """A file with documents, and the name by which its documents are cited."""
-
-    path: Path
-    name: str
+SourceFile = tuple[Path, str]
+"""A file with documents, and the name by which its documents are cited."""
 
 
 def kind_of(path: Path) -> str:
@@ -61,7 +58,7 @@ def list_sources(given: Iterable[Path]) -> tuple[list[SourceFile], list[Path]]:
                 continue
             if kind_of(file):
                 name = file.name if path.is_file() else file.relative_to(path).as_posix()
-                sources.setdefault(file.resolve(), SourceFile(file.resolve(), name))
+                sources.setdefault(file.resolve(), (file.resolve(), name))
             else:
                 passed.append(file)
     if not sources:
@@ -84,21 +81,23 @@ def read_documents_of(
     Raises:
         FileFormatError: the file as a whole cannot be read.
     """
-    kind = kind_of(source.path)
+    path, name = source
+    kind = kind_of(path)
     if kind in ROW_FILES:
-        for number, row, problem in read_rows(source.path):
-            yield (None, f"row {number}: {problem}") if problem else _document_in(row, number, source.name)
+        for number, row, problem in read_rows(path):
+            yield (None, f"row {number}: {problem}") if problem else _document_in(row, number, name)
     elif kind in DUMP_FILES:
-        yield from ((page, "") for page in read_dump(source.path))
+        yield from ((page, "") for page in read_dump(path))
     else:
         yield _whole_file(source, kind, read_page)
 
 
 def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocument:
+    path, name = source
     try:
-        body = source.path.read_bytes()
+        body = path.read_bytes()
     except OSError as cause:
-        raise FileFormatError(f"cannot read {source.path}: {cause.strerror or cause}.") from cause
+        raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause
     title, text = "", body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
     if kind in TEXT_FILES:
         heading = re.match(r"\s*#+[^\S\n]+(.+)", text)
@@ -110,7 +109,7 @@ def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocu
             return None, str(problem)
     if not text.strip():
         return None, "it holds no text"
-    return Document(id=source.name, title=title or source.path.stem, url=source.name, text=text.strip()), ""
+    return Document(id=name, title=title or path.stem, url=name, text=text.strip()), ""
 
 
 _TEXT_NAMES = ("text", "contents", "content", "body", "passage", "wikipedia_text", "abstract")

@@ -18,18 +18,10 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from rubricem_agent.data.chatml import ChatTurn as ChatTurn
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, RubricEMError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
-
-
-class ChatTurn(Frozen):
-    """One message of a conversation that ends with a question to the agent."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    role: Text
-    content: Text
 
 
 class Example(Frozen):

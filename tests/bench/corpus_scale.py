@@ -21,7 +21,6 @@ import faiss
 import numpy as np
 
 from rubricem_agent.data.corpus_build import build_index
-from rubricem_agent.data.corpus_files import SourceFile
 from rubricem_agent.data.corpus_vectors import CELLS_FILE, open_vectors, write_cells, write_vectors
 from rubricem_agent.memory.embed import unit_rows
 from rubricem_env.tools.corpus_index import CorpusIndex
@@ -59,7 +58,7 @@ def write_rows(path: Path, number: int, seed: int) -> list[str]:
 
 def build(folder: Path, rows: Path) -> float:
     started = time.perf_counter()
-    build_index(folder, [SourceFile(rows, rows.name)], roots=[rows], passage=2_000, read_page=no_pages)
+    build_index(folder, [(rows, rows.name)], roots=[rows], passage=2_000, read_page=no_pages)
     return time.perf_counter() - started
 
 

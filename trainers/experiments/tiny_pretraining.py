@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast
 
-from rubricem_agent.data.chatml import ChatSample, Message, encode_sample
+from rubricem_agent.data.chatml import ChatSample, ChatTurn, encode_sample
 from rubricem_agent.data.filter import normalize
 from rubricem_agent.data.generate import Trace
 from rubricem_agent.memory.bank import Retrieval, RubricBank
@@ -276,9 +276,9 @@ def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSampl
     return ChatSample(
         id=f"{trace.task.id}/reflection",
         messages=(
-            Message(role="system", content=prompt.section("system")),
-            Message(role="user", content=fill(prompt.section("user"), values)),
-            Message(role="assistant", content=reply),
+            ChatTurn(role="system", content=prompt.section("system")),
+            ChatTurn(role="user", content=fill(prompt.section("user"), values)),
+            ChatTurn(role="assistant", content=reply),
         ),
         spans=((0, len(reply)),),
         query_key=trace.trajectory.query_key,

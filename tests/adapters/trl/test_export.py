@@ -10,7 +10,7 @@ pytest.importorskip("trl", reason="TRL is not installed; run make adapter-trl")
 import torch
 from transformers import AutoTokenizer
 
-from rubricem_agent.data.chatml import ChatSample, Message, export_rows
+from rubricem_agent.data.chatml import ChatSample, ChatTurn, export_rows
 from rubricem_agent.policy.base import TINY, model_folder
 from rubricem_env.testing.tiny_model import tiny_qwen3
 
@@ -24,9 +24,9 @@ def test_trl_trains_on_the_exported_rows_with_our_labels(tmp_path, monkeypatch):
     sample = ChatSample(
         id="q1",
         messages=(
-            Message(role="system", content="Search, then answer."),
-            Message(role="user", content="How wide is Calm Bridge?"),
-            Message(role="assistant", content=TRACE),
+            ChatTurn(role="system", content="Search, then answer."),
+            ChatTurn(role="user", content="How wide is Calm Bridge?"),
+            ChatTurn(role="assistant", content=TRACE),
         ),
         spans=((0, SHOWN[0]), (SHOWN[1], len(TRACE))),
     )

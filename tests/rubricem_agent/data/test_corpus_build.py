@@ -191,12 +191,11 @@ def test_a_process_that_is_killed_resumes_within_a_file(tmp_path):
     program = (
         "import os, signal\nfrom pathlib import Path\n"
         "from rubricem_agent.data.corpus_build import build_index\n"
-        "from rubricem_agent.data.corpus_files import SourceFile\n"
         "count = 0\n"
         "def seen(passages):\n    global count\n    count += passages\n"
         "    if count == 45: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"path = Path({str(rows)!r})\n"
-        f"build_index(Path({str(tmp_path / 'ix')!r}), [SourceFile(path, path.name)], roots=[path], passage=600,"
+        f"build_index(Path({str(tmp_path / 'ix')!r}), [(path, path.name)], roots=[path], passage=600,"
         " read_page=None, on_passages=seen, commit_every=10)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from rubricem_agent.build.data import read_rows
-from rubricem_agent.data.corpus_files import SourceFile, list_sources, plain_wikitext, read_documents_of
+from rubricem_agent.data.corpus_files import list_sources, plain_wikitext, read_documents_of
 from rubricem_env.domain.errors import FileFormatError
 
 
 def documents(path, read_page=None):
-    return list(read_documents_of(SourceFile(path, path.name), read_page, read_rows))
+    return list(read_documents_of((path, path.name), read_page, read_rows))
 
 
 def only(path, read_page=None):
@@ -30,7 +30,7 @@ def test_a_text_file_is_named_by_its_heading_and_cited_by_its_path(tmp_path):
     (folder / "plain.txt").write_text("no heading")
     (folder / "a.png").write_text("")
     sources, passed = list_sources([folder])
-    assert [source.name for source in sources] == ["deep/fox.md", "plain.txt"]
+    assert [name for _, name in sources] == ["deep/fox.md", "plain.txt"]
     assert [path.name for path in passed] == ["a.png"]
     ((document, _),) = read_documents_of(sources[0], None)
     assert (document.title, document.url) == ("Tall Fox", "deep/fox.md")
