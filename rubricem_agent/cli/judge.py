@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from rubricem_agent.build.probe import model_probes, require_answers
 from rubricem_agent.cli.look import read_trajectory_rows
 from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
 from rubricem_agent.config import JUDGE_NAMES, RULES, EvalConfig, JudgeConfig, parse_prices
-from rubricem_agent.evals.records import NO_PRICE
+from rubricem_agent.evals.records import cost_cells
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines, read_text, validating
@@ -146,13 +146,10 @@ async def _judge(
 async def open_judge(config: JudgeConfig, *, probe: bool) -> AsyncIterator[BuiltJudge]:
     """The judge of the command line, which its user has named; with `probe` it has answered a first request."""
     environ = naming(os.environ, JUDGE_KEY, config.judge)
-    built = build_judge(config, environ)
-    try:
+    async with aclosing(build_judge(config, environ)) as built:
         if probe:
             await require_answers(model_probes(environ, judges=[config.judge]))
         yield built
-    finally:
-        await built.aclose()
 
 
 def _show_group(
@@ -320,25 +317,24 @@ def _wording_row(found: WordingAgreement) -> tuple[str, ...]:
 
 
 def _show_estimate(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> None:
-    rows = [(planned, cost) for planned in plans for cost in planned.estimate() if cost.stage == "verdicts"]
-    table = plain_table("benchmark", "prompts", "judge", "calls", "tokens read", "tokens written", "dollars")
-    for planned, cost in rows:
-        counts = (cost.usage.calls, cost.usage.input_tokens, cost.usage.output_tokens)
-        dollars = f"{cost.dollars:.2f}" if cost.is_priced else NO_PRICE
-        words = inert(planned.manifest.prompts) or "our own"
-        table.add_row(planned.manifest.benchmark, words, inert(cost.model), *map("{:,}".format, counts), dollars)
-    terminal.show(table)
-    total = f"{sum(cost.dollars for _, cost in rows):.2f}"
-    document = [
-        {"benchmark": plan.manifest.benchmark, "prompts": plan.manifest.prompts, **cost.model_dump()}
-        for plan, cost in rows
-    ]
+    costs = [(plan.manifest, cost) for plan in plans for cost in plan.estimate() if cost.stage == "verdicts"]
+    heads = ("benchmark", "prompts", "judge", "calls", "tokens read", "tokens written", "dollars")
+    rows = ((of.benchmark, inert(of.prompts) or "our own", inert(cost.model), *cost_cells(cost)) for of, cost in costs)
+    terminal.show(plain_table(*heads, rows=rows))
+    total = f"{sum(cost.dollars for _, cost in costs):.2f}"
+    document = [{"benchmark": of.benchmark, "prompts": of.prompts, **cost.model_dump()} for of, cost in costs]
     terminal.close(document, f"no model was called. Known prices add up to ${total}.", brief=total)
 
 
 def _calibrate_judge(file: Path, judge: str, *, terminal: Terminal, probe: bool) -> None:
     examples = read_examples(file)
-    result = asyncio.run(_calibrate(examples, JudgeConfig(judge=judge), terminal=terminal, probe=probe))
+
+    async def calibrated() -> Calibration:
+        async with open_judge(JudgeConfig(judge=judge), probe=probe) as built:
+            with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
+                return await run_calibration(WatchedJudge(built.judge, advance), examples)
+
+    result = asyncio.run(calibrated())
     rows = [(name, *agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
     terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
     unscored = result.opinions.count(None)
@@ -394,14 +390,6 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
         raise FileFormatError(f"{where} has a rubric of weight 0; there is nothing to agree on.")
     with validating(where, "A label is 0, 1 or 2."):
         return LabelledExample(trajectory=load_trajectory(text, where), rubric=rubrics[0], label=label)
-
-
-async def _calibrate(
-    examples: list[LabelledExample], config: JudgeConfig, *, terminal: Terminal, probe: bool
-) -> Calibration:
-    async with open_judge(config, probe=probe) as built:
-        with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
-            return await run_calibration(WatchedJudge(built.judge, advance), examples)
 
 
 def agreement_cells(agreement: Agreement) -> tuple[str, ...]:

@@ -260,6 +260,12 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
     )
 
 
+def cost_cells(cost: ModelCost) -> tuple[str, ...]:
+    """Calls, tokens read, tokens written and dollars, as a table shows them."""
+    counts = (cost.usage.calls, cost.usage.input_tokens, cost.usage.output_tokens)
+    return (*map("{:,}".format, counts), f"{cost.dollars:.2f}" if cost.is_priced else NO_PRICE)
+
+
 def cost_text(costs: Sequence[ModelCost]) -> str:
     """Dollars as text; "at least" where the cost of models without a price is missing."""
     dollars = sum(cost.dollars for cost in costs)

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from rubricem_agent.evals.manifest import EvaluationManifest, judge_names_in
-from rubricem_agent.evals.records import NO_PRICE, cost_text
+from rubricem_agent.evals.manifest import judge_names_in
+from rubricem_agent.evals.records import cost_cells, cost_text
 from rubricem_agent.evals.scores import (
     NO_JUDGE,
     JudgeScores,
@@ -29,6 +29,7 @@ from rubricem_agent.evals.scores import (
 )
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import PAPER, SUITE, find_benchmark
+from rubricem_agent.learn.metrics import flatten_settings
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.llm.usage import SHUT_DOWN
 
@@ -221,20 +222,11 @@ def _run_tables(run: Scores) -> Iterator[ReportTable]:
         yield "", (heading, "count"), [(which, str(count)) for which, count in counts.items()]
     yield (
         "Cost",
-        ("stage", "model", "calls", "tokens read", "tokens written", "list price"),
-        [
-            (
-                cost.stage,
-                cost.model or "-",
-                f"{cost.usage.calls:,}",
-                f"{cost.usage.input_tokens:,}",
-                f"{cost.usage.output_tokens:,}",
-                f"${cost.dollars:.4f}" if cost.is_priced else NO_PRICE,
-            )
-            for cost in run.costs
-        ],
+        ("stage", "model", "calls", "tokens read", "tokens written", "dollars"),
+        [(cost.stage, cost.model or "-", *cost_cells(cost)) for cost in run.costs],
     )
-    yield "What it was made from", ("", ""), _provenance(run.manifest)
+    made_from = flatten_settings(run.manifest.model_dump(mode="json", exclude={"inputs": {"ids"}}))
+    yield "What it was made from", ("", ""), [(name, value.strip('"')) for name, value in made_from.items()]
 
 
 def _metric_row(judge: JudgeScores, name: str) -> tuple[str, str, str]:
@@ -244,34 +236,6 @@ def _metric_row(judge: JudgeScores, name: str) -> tuple[str, str, str]:
     # FACT counts citations per task; everything else is a share.
     is_count = name.startswith("fact:") and name != "fact:citation_accuracy"
     return name, f"{value:.2f}" if is_count and value is not None else percent(value), ", ".join(notes)
-
-
-def _provenance(manifest: EvaluationManifest) -> list[tuple[str, str]]:
-    rules, inputs, agent = manifest.rules, manifest.inputs, manifest.agent
-    source = "our own" if manifest.has_own_prompts else f"official, of {manifest.prompts}"
-    prompts = f"{source} ({manifest.prompt_hash})" if manifest.prompt_hash else "none"
-    return [
-        ("data", f"{inputs.path} ({inputs.rows} rows, sha256 {inputs.sha256})"),
-        ("examples", f"{len(inputs.ids)}: {inputs.subset}; {len(inputs.left_out)} dropped because training saw them"),
-        ("mode's judge", f"{lifetime(rules.judge) or 'none'}, temperature {rules.temperature:g}, {rules.tries} tries"),
-        ("judges of this run", f"{', '.join(manifest.judges) or 'none'}; prompts {prompts}"),
-        (
-            "arithmetic",
-            f"batches of {rules.batch_size}; mean {'clipped to 0..1' if rules.clips_mean else 'not clipped'}",
-        ),
-        ("answer text", f"{rules.extraction}, citations {rules.citations}"),
-        (
-            "agent",
-            f"{agent.policy}, {agent.style}, search {agent.search}{_version(agent.search_sha256)}, "
-            f"reuse {agent.reuse}{_version(agent.bank_sha256)}, {agent.attempts} attempts"
-            + (f"; sampled with {agent.sampling}" if agent.sampling is not None else ""),
-        ),
-        ("made", f"{manifest.created}, rubricem {manifest.code}, seed {manifest.seed}"),
-    ]
-
-
-def _version(sha256: str) -> str:
-    return f" (sha256 {sha256[:12]})" if sha256 else ""
 
 
 SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"

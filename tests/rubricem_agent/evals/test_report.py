@@ -202,10 +202,10 @@ def test_a_number_says_whose_prompts_its_judge_was_asked_with(almanac):
     assert almanac.manifest.label == "official"  # no judge, no prompts
     page = render_page(summarize([own]))
     assert "own prompts: the judge was asked in our words" in page
-    assert "our own (abc)" in page
+    assert "<td>prompt_hash</td><td>abc</td>" in page
     page = render_page(summarize([official]))
     assert "own prompts" not in page
-    assert "official, of checkouts (abc)" in page
+    assert "<td>prompts</td><td>checkouts</td>" in page
 
 
 def test_an_average_holds_no_two_kinds_of_prompts(almanac):
