@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from rubricem_agent.evals import extraction
 from rubricem_agent.evals.base import Scorer, ScoringError, Unit, shown
@@ -110,23 +110,17 @@ def replay_case(case: RecordedCase) -> list[str]:
 
 def _score(score: Scorer, case_input: Mapping[str, JsonValue]) -> object:
     """Call a scorer with the fields that its parameters name, checked as JSON: other fields are ignored."""
-    model = _input_model(score)
-    checked = model.model_validate_json(str(well_formed(json.dumps(case_input, ensure_ascii=False))))
+    fields = {name: case_input[name] for name in signature(score).parameters if name in case_input}
     try:
-        return score(**{name: getattr(checked, name) for name in model.model_fields})
+        return _adapter(score).validate_json(str(well_formed(json.dumps(fields, ensure_ascii=False))))
     except ScoringError as error:
         counted = {} if error.judge_calls is None else {"judge_calls": error.judge_calls}
         return {"error": error.official} | counted
 
 
 @cache
-def _input_model(score: Scorer) -> type[BaseModel]:
-    fields: dict[str, Any] = {
-        name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
-        for name, parameter in signature(score).parameters.items()
-    }
-    config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=True)
-    return create_model(score.__name__, __config__=config, **fields)
+def _adapter(score: Any) -> TypeAdapter[object]:
+    return TypeAdapter(score, config=ConfigDict(strict=True, allow_inf_nan=True))
 
 
 def case_differences(expected: Mapping[str, object], computed: object) -> list[str]:

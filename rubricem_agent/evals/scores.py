@@ -6,7 +6,7 @@ read from a file, with their sources and flags.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import eq
 from pathlib import Path
@@ -169,7 +169,7 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
     return Scores(
         manifest=manifest,
         judges=tuple(judges),
-        agreements=_agreements(by_judge),
+        agreements=tuple(_agreements(by_judge)),
         variance=statistics.epoch_variance(first) if manifest.epochs > 1 and first else None,
         expected=len(keys),
         answered=len(final),
@@ -281,16 +281,13 @@ def agree(ours: Labels, theirs: Labels) -> tuple[list[str], list[str], list[str]
     return [ours[key] for key in shared], [theirs[key] for key in shared], [key.id for key, _ in shared]
 
 
-def _agreements(by_judge: Mapping[str, _Grades]) -> tuple[JudgeAgreement, ...]:
+def _agreements(by_judge: Mapping[str, _Grades]) -> Iterator[JudgeAgreement]:
     """Every pair of judges, on the questions that both answered readably."""
-    pairs = []
     for first, second in combinations(by_judge, 2):
         ours, theirs, _ = agree(labels_of(by_judge[first]), labels_of(by_judge[second]))
         if ours:
-            same = sum(map(eq, ours, theirs)) / len(ours)
-            kappa = statistics.cohens_kappa(ours, theirs)
-            pairs.append(JudgeAgreement(first=first, second=second, n=len(ours), share=same, kappa=kappa))
-    return tuple(pairs)
+            same, kappa = sum(map(eq, ours, theirs)) / len(ours), statistics.cohens_kappa(ours, theirs)
+            yield JudgeAgreement(first=first, second=second, n=len(ours), share=same, kappa=kappa)
 
 
 def read_scores(folder: Path) -> Scores:

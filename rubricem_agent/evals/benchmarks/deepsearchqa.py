@@ -6,7 +6,7 @@ and must not reach the agent.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -63,35 +63,22 @@ class Rating(NamedTuple):
     excessive: int
 
     @property
-    def precision(self) -> float:
-        return _ratio(self.found, self.found + self.excessive)
+    def measures(self) -> dict[str, float]:
+        """Precision, recall, F1, and 1 or 0 for fully correct, fully incorrect, and correct with excessive answers.
 
-    @property
-    def recall(self) -> float:
-        return _ratio(self.found, self.expected)
-
-    @property
-    def f1(self) -> float:
-        both = self.precision + self.recall
-        return 2 * (self.precision * self.recall) / both if both > 0 else 0.0
-
-    @property
-    def is_fully_correct(self) -> bool:
-        """Every part found and nothing in excess. A rating with no part at all counts as correct, with P = R = F1 = 0."""
-        return self.found == self.expected and not self.excessive
-
-    @property
-    def is_correct_with_excessive(self) -> bool:
-        return self.found == self.expected and self.excessive > 0
-
-    @property
-    def is_fully_incorrect(self) -> bool:
-        """No part found although at least one was expected."""
-        return self.expected > 0 and self.found == 0
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole > 0 else 0.0
+        A rating with no part at all counts as fully correct, with P = R = F1 = 0.
+        """
+        precision = self.found / (self.found + self.excessive) if self.found + self.excessive > 0 else 0.0
+        recall = self.found / self.expected if self.expected > 0 else 0.0
+        is_whole, both = self.found == self.expected, precision + recall
+        return {
+            "precision": precision,
+            "recall": recall,
+            "f1_score": 2 * (precision * recall) / both if both > 0 else 0.0,
+            "fully_correct": int(is_whole and not self.excessive),
+            "fully_incorrect": int(self.expected > 0 and self.found == 0),
+            "correct_with_excessive": int(is_whole and self.excessive > 0),
+        }
 
 
 def rate(response: str, reply: str) -> Rating | Exclusion:
@@ -148,40 +135,36 @@ Outcome = Rating | Exclusion | None
 
 def macro_scores(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
     """The official macro means, exclusions left out; None where nothing was evaluated."""
-    ratings = _ratings(outcomes)
-    if not ratings:
-        return None
-    rows = [(rating.precision, rating.recall, rating.f1) for rating in ratings]
-    means = (float(np.mean(column)) for column in zip(*rows, strict=True))
-    return dict(zip(MACRO, means, strict=True))
+    measured = _measured(outcomes)
+    return {name: float(np.mean([one[name] for one in measured])) for name in MACRO} if measured else None
 
 
 def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str]:
     """The official project rating, texts included; empty texts where nothing was evaluated."""
     if not outcomes:
         raise base.ScoringError("AssertionError", "there is no item to aggregate")
-    ratings = _ratings(outcomes)
+    measured = _measured(outcomes)
     counts = {name: outcomes.count(kind) for kind, name in OFFICIAL_NAMES.items()}
     macro = macro_scores(outcomes) or {}
 
-    def rate_text(claim: Callable[[Rating], bool]) -> str:
-        return wald_text(sum(map(claim, ratings)), len(ratings)) if ratings else ""
+    def rate_text(name: str) -> str:
+        return wald_text(sum(int(one[name]) for one in measured), len(measured)) if measured else ""
 
     return {
         "num_total_ratings": len(outcomes),
         **{f"num_{name}": count for name, count in counts.items()},
         "num_valid_ratings": len(outcomes) - sum(counts.values()),
-        "num_answer_correctness_evaluated": len(ratings),
-        "pct_w_ci_all_answers_correct": rate_text(lambda rating: rating.is_fully_correct),
-        "pct_w_ci_fully_incorrect_items": rate_text(lambda rating: rating.is_fully_incorrect),
-        "pct_w_ci_correct_with_excessive_answers": rate_text(lambda rating: rating.is_correct_with_excessive),
+        "num_answer_correctness_evaluated": len(measured),
+        "pct_w_ci_all_answers_correct": rate_text("fully_correct"),
+        "pct_w_ci_fully_incorrect_items": rate_text("fully_incorrect"),
+        "pct_w_ci_correct_with_excessive_answers": rate_text("correct_with_excessive"),
         **{f"pct_{name}": round(count * 100.0 / len(outcomes), 2) for name, count in counts.items()},
         **{name: f"{macro[name]:.2%}" if macro else "" for name in MACRO},
     }
 
 
-def _ratings(outcomes: Sequence[Outcome]) -> list[Rating]:
-    return [outcome for outcome in outcomes if isinstance(outcome, Rating)]
+def _measured(outcomes: Sequence[Outcome]) -> list[dict[str, float]]:
+    return [outcome.measures for outcome in outcomes if isinstance(outcome, Rating)]
 
 
 def grade(case: Case, grader: Grader) -> Grading:
@@ -204,7 +187,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         return grader.excluded(STOPPED, unreadable=1)
     if not isinstance(rating, Rating):
         return grader.excluded(rating, unreadable=1)
-    correct = float(rating.is_fully_correct)
+    correct = float(rating.measures["fully_correct"])
     label = f"{rating.found}/{rating.expected}+{rating.excessive}"
     return Grade(correct, correct, labels={"rating": label}, record=rating._asdict())
 
@@ -212,17 +195,15 @@ def grade(case: Case, grader: Grader) -> Grading:
 def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     """The three rates and the macro means. Officially the denominator is what was evaluated; strictly, every answer."""
     outcomes = [_outcome(grade) for grade in grades]
-    ratings = _ratings(outcomes)
-    size = len(outcomes) if rules.is_strict else len(ratings)
+    measured = _measured(outcomes)
+    size = len(outcomes) if rules.is_strict else len(measured)
     if not size:
         return {"fully_correct": None}
     macro = macro_scores(outcomes)
-    share = len(ratings) / size
-    counts = {
-        "fully_correct": sum(rating.is_fully_correct for rating in ratings),
-        "correct_with_excessive": sum(rating.is_correct_with_excessive for rating in ratings),
-        "fully_incorrect": sum(rating.is_fully_incorrect for rating in ratings) + size - len(ratings),
-    }
+    share = len(measured) / size
+    names = ("fully_correct", "correct_with_excessive", "fully_incorrect")
+    counts = {name: sum(one[name] for one in measured) for name in names}
+    counts["fully_incorrect"] += size - len(measured)
     means = {name: value * share for name, value in macro.items()} if macro else {"f1_score": 0.0}
     return {**{name: count / size for name, count in counts.items()}, **means}
 
@@ -230,7 +211,7 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
 def official_texts(grades: Sequence[Grade], rules: base.Rules) -> dict[str, str]:
     """The official project rating, where there is anything to rate."""
     outcomes = [_outcome(grade) for grade in grades]
-    if not (outcomes if rules.is_strict else _ratings(outcomes)):
+    if not (outcomes if rules.is_strict else _measured(outcomes)):
         return {}
     return {name: str(value) for name, value in official_summary(outcomes).items()}
 
@@ -245,18 +226,8 @@ def recorded_item(response: Text | None, judge_text: Text | None) -> object:
     rating = rate(response or "", judge_text or "")
     if not isinstance(rating, Rating):
         return {"status": rating}
-    return {
-        "status": "valid",
-        "precision": rating.precision,
-        "recall": rating.recall,
-        "f1_score": rating.f1,
-        "fully_correct": int(rating.is_fully_correct),
-        "fully_incorrect": int(rating.is_fully_incorrect),
-        "correct_with_excessive": int(rating.is_correct_with_excessive),
-        "expected_items": rating.expected,
-        "found": rating.found,
-        "excessive": rating.excessive,
-    }
+    items = {"expected_items": rating.expected, "found": rating.found, "excessive": rating.excessive}
+    return {"status": "valid", **rating.measures, **items}
 
 
 def recorded_aggregate(items: tuple[dict[str, JsonValue], ...]) -> object:

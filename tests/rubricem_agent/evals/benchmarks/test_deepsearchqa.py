@@ -22,12 +22,11 @@ def rating(**changes: object) -> str:
 
 
 def test_no_expected_part_counts_as_correct_with_all_measures_zero() -> None:
-    nothing = Rating(0, 0, 0)
+    nothing = Rating(0, 0, 0).measures
 
-    assert nothing.is_fully_correct
-    assert not nothing.is_fully_incorrect
-    assert (nothing.precision, nothing.recall, nothing.f1) == (0, 0, 0)
-    assert Rating(0, 0, 1).is_correct_with_excessive
+    assert (nothing["fully_correct"], nothing["fully_incorrect"]) == (1, 0)
+    assert [nothing[name] for name in ("precision", "recall", "f1_score")] == [0, 0, 0]
+    assert Rating(0, 0, 1).measures["correct_with_excessive"] == 1
 
 
 def test_a_json_fence_is_read_with_prose_around_it_and_a_bare_fence_is_not() -> None:
