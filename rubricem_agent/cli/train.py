@@ -1,18 +1,15 @@
-"""`rubricem train`: run the local trainer and show its progress: a bar and the latest steps, or one line per step."""
+"""`rubricem train`: run the local trainer and show its progress: one line per step, and on a terminal a bar."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.markup import escape
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import Progress
 
 from rubricem_agent.build.training import (
     TRACKERS,
@@ -25,7 +22,7 @@ from rubricem_agent.build.training import (
     run_verl,
     trainer_environment,
 )
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, plain_table
+from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
     EvaluationLine,
@@ -38,55 +35,17 @@ from rubricem_agent.learn.metrics import (
     read_run,
 )
 from rubricem_agent.learn.monitor import compare_with, find_expected
-from rubricem_env.domain.base import STAGES
 
-_SHOWN_STEPS = 8
 _POLL_SECONDS = 0.25
 ChangesArgument = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override the file.")]
 
 
-class TrainScreen:
-    """Shows each line of a run's log; within `live` it takes over the terminal."""
-
-    def __init__(self, console: Console, steps: int) -> None:
-        self._console = console
-        self._steps = steps
-        self._latest: deque[StepLine] = deque(maxlen=_SHOWN_STEPS)
-        self._evaluation: EvaluationLine | None = None
-        self.live = Live(console=console, refresh_per_second=4) if console.is_terminal else None
-
-    def show(self, line: LogLine) -> None:
-        if isinstance(line, StepLine):
-            self._latest.append(line)
-        elif isinstance(line, EvaluationLine):
-            self._evaluation = line
-        if isinstance(line, WarningLine):
-            self._console.print(f"[yellow]{escape(line.alarm)}[/]")
-        elif self.live is None:
-            self._console.print(describe_line(line, self._steps), highlight=False, markup=False, soft_wrap=True)
-        if self.live:
-            self.live.update(self._render())
-
-    def _render(self) -> RenderableType:
-        done = self._latest[-1].step if self._latest else 0
-        bar = ProgressBar(total=self._steps, completed=done, width=60)
-        rows: list[RenderableType] = [f"step {done} of {self._steps}", bar, _step_table(self._latest)]
-        if self._evaluation is not None:
-            rows.append(describe_line(self._evaluation, self._steps))
-        return Group(*rows)
-
-
-def _step_table(lines: "deque[StepLine]") -> Table:
-    """One row per step: true and judged scores by stage, and the update of the policy."""
-    stages = [f"{stage.value}\ntrue|judge" for stage in STAGES]
-    rows = []
-    for line in lines:
-        scores = [f"{_number(line.true.get(stage.value))}|{_number(line.judged.get(stage.value))}" for stage in STAGES]
-        kl, entropy = (_number(line.task.kl, 4), _number(line.task.entropy, 3)) if line.task else ("-", "-")
-        speed, seconds = f"{tokens_per_second(line):,.0f}", f"{sum(line.seconds.values()):.1f}"
-        rest = [kl, entropy, str(line.bank), _number(line.utility), speed, seconds]
-        rows.append([str(line.step), line.encounter, *scores, *rest])
-    return plain_table("step", "", *stages, "KL", "entropy", "bank", "utility", "tokens/s", "s", rows=rows)
+def show_line(line: LogLine, steps: int, console: Console) -> None:
+    """Print one line of a run's log; a warning in yellow."""
+    if isinstance(line, WarningLine):
+        console.print(f"[yellow]{escape(line.alarm)}[/]")
+    else:
+        console.print(describe_line(line, steps), highlight=False, markup=False, soft_wrap=True)
 
 
 def describe_line(line: StepLine | EvaluationLine, steps: int) -> str:
@@ -136,7 +95,15 @@ def train(
             _run_watched(trainer, trackers, Console(quiet=terminal.is_silent))
     out, model = trainer.out, str(trainer.out / "model")
     run = read_run(out) if (out / METRICS_FILE).is_file() else RecordedRun(out, {}, RunLog([], [], []))
-    result = _describe(run.log, seconds=time.monotonic() - began)
+    steps, evaluations = run.log.steps, run.log.evaluations
+    result: dict[str, Any] = {
+        "steps": steps[-1].step if steps else 0,
+        "first_held_out": evaluations[0].held_out if evaluations else None,
+        "last_held_out": evaluations[-1].held_out if evaluations else None,
+        "bank": steps[-1].bank if steps else 0,
+        "alarms": [line.alarm for line in run.log.warnings],
+        "seconds": round(time.monotonic() - began, 1),
+    }
     # One sentence that compares the run with earlier runs of the same settings.
     curve = find_expected(run.recipe, run.settings) if run.recipe else None
     sentence = compare_with(curve, run.log) if curve else None
@@ -171,26 +138,15 @@ def train_verl(
     raise typer.Exit(run_verl(["--config-name", config, *options, "--", *(changes or [])]))
 
 
-def _describe(log: RunLog, *, seconds: float) -> dict[str, Any]:
-    """The result as JSON values; own held-out questions are scored by the judge, the almanac's by truth."""
-    return {
-        "steps": log.steps[-1].step if log.steps else 0,
-        "first_held_out": log.evaluations[0].held_out if log.evaluations else None,
-        "last_held_out": log.evaluations[-1].held_out if log.evaluations else None,
-        "bank": log.steps[-1].bank if log.steps else 0,
-        "alarms": [line.alarm for line in log.warnings],
-        "seconds": round(seconds, 1),
-    }
-
-
 def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:
     new_lines = follow_log(started.out)
     trainer = Trainer.start(started, trainer_environment())
     try:
-        screen = TrainScreen(console, started.steps)
-        with screen.live or nullcontext():
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("steps", total=started.steps)
             for line in _follow(trainer, new_lines):
-                screen.show(line)
+                show_line(line, started.steps, console)
+                bar.update(task, completed=line.step)
                 for tracker in trackers:
                     tracker(line)
     except KeyboardInterrupt as interrupt:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 
 import pytest
 import typer
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.train import TrainScreen, describe_line, train
+from rubricem_agent.cli.train import describe_line, show_line, train
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, read_log
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
@@ -128,31 +127,19 @@ def step(number, **more):
     return StepLine.model_validate({**fields, **more})
 
 
-def shown(*lines, is_terminal):
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=140, color_system=None)
-    screen = TrainScreen(console, 24)
-    with screen.live or nullcontext():
-        for line in lines:
-            screen.show(line)
+def shown(*lines):
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    for line in lines:
+        show_line(line, 24, console)
     return console.file.getvalue()
 
 
-def test_elsewhere_than_on_a_terminal_a_step_is_a_line():
+def test_a_step_is_a_line():
     # 900 tokens in 2 seconds of sampling; 2 + 1 seconds in all.
-    assert shown(step(3), is_terminal=False) == (
+    assert shown(step(3)) == (
         "step 3/24 new: true plan 0.90 research 0.80 review 0.70 answer 0.60; KL 0.0125; bank 7; utility -; "
         "450 tokens/s; 3.0 s\n"
     )
-
-
-def test_on_a_terminal_the_latest_steps_are_a_table_with_truth_and_judge():
-    text = shown(*(step(number) for number in range(1, 13)), is_terminal=True)
-
-    last = text[text.rindex("step 12 of 24") :]
-    assert "0.80|0.80" in last
-    assert "0.70|-" in last
-    rows = [line for line in last.splitlines() if "0.90|0.90" in line]
-    assert len(rows) == 8
 
 
 def test_a_step_without_an_update_says_so_and_an_old_line_without_counts_has_no_speed():
@@ -163,7 +150,7 @@ def test_a_step_without_an_update_says_so_and_an_old_line_without_counts_has_no_
 def test_an_examination_and_an_alarm_are_sentences_and_markup_is_text():
     exam = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.96)
 
-    text = shown(exam, WarningLine(step=8, alarm="parted by [/red] 0.2"), is_terminal=False)
+    text = shown(exam, WarningLine(step=8, alarm="parted by [/red] 0.2"))
 
     assert "step 8: held-out questions, by truth: answer 0.50; 96% valid" in text
     assert "parted by [/red] 0.2" in text
