@@ -38,6 +38,9 @@ EXPERT = "expert"
 OPENAI_URL = "https://api.openai.com/v1"
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 
+JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
+POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
+OFFICIAL_PROMPTS = "Official judge prompts: a checkout, a folder of checkouts or a package; else our own."
 Count = Annotated[int, Field(ge=1)]
 _DOLLARS = TypeAdapter(tuple[Dollars, Dollars])
 
@@ -45,48 +48,49 @@ _DOLLARS = TypeAdapter(tuple[Dollars, Dollars])
 class EvalConfig(Frozen):
     """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
 
-    benchmark: str
-    mode: EvaluationMode = "official"
-    data: str = ""
-    """The official file, or `hf:OWNER/NAME/FILE[@REVISION]`."""
-    criteria: Path | None = None
-    references: Path | None = None
-    any_version: bool = False
-    fact: bool = False
-    policy: str = "scripted"
-    """As any policy of the project, `file:ANSWERS.jsonl`, or `expert` for the almanac."""
+    # A field with a description is an option of `rubricem eval run`.
+    benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
+    data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
+    criteria: Annotated[Path | None, Field(description="drb: the criteria file.")] = None
+    references: Annotated[Path | None, Field(description="drb: the reference articles.")] = None
+    any_version: Annotated[bool, Field(description="Accept other hashes and row counts.")] = False
+    fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
+    mode: Annotated[EvaluationMode, Field(description="Whose protocol.")] = "official"
+    policy: Annotated[str, Field(description=f"{POLICY_NAMES}, file:ANSWERS.jsonl, or expert.")] = "scripted"
     judges: tuple[str, ...] = ()
     """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
-    limit: Count | None = None
-    subset: SubsetName = "mode"
-    ids: Path | None = None
-    epochs: Count = 1
-    stage: RunPhase = "all"
-    style: Style = "scaffold"
-    reuse: Reuse = "none"
-    bank: Path | None = None
-    attempts: Count = 1
-    tools: Path | None = None
-    """A TOML file of tool settings; none for the offline corpus."""
+    prompts: Annotated[str, Field(description=OFFICIAL_PROMPTS)] = ""
+    limit: Annotated[int | None, Field(ge=1, description="Use N examples, by the mode's published rule.")] = None
+    subset: Annotated[SubsetName, Field(description="ablation: the same 100 in every run.")] = "mode"
+    ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
+    epochs: Annotated[int, Field(ge=1, description="Repeats of every example; the variance is split.")] = 1
+    stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
+    style: Annotated[Style, Field(description="The scaffold, or plain think and act.")] = "scaffold"
+    reuse: Annotated[Reuse, Field(description="Reflections put before the question.")] = "none"
+    bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
+    attempts: Annotated[int, Field(ge=1, description="Episodes in a row; the last answer counts.")] = 1
+    tools: Annotated[Path | None, Field(description="TOML of tool settings, or an index; offline by default.")] = None
     seen: tuple[Path, ...] = ()
-    drop_seen: bool = False
-    out: Path | None = None
-    prompts: str = ""
-    """The official judge prompts: a checkout, a folder of checkouts, or a package; empty for our own prompts."""
-    answers_from: Path | None = None
-    """A run whose answers are judged: its examples, epochs and policy are copied, and no question is answered."""
-    budget: Annotated[float, Field(gt=0)] | None = None
-    """Dollars, over all resumes of the run. Every model that is called then needs a price."""
+    """Training data or banks that must not hold the examples."""
+    drop_seen: Annotated[bool, Field(description="Skip the examples that --seen holds.")] = False
+    out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
+    answers_from: Annotated[
+        Path | None,
+        Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
+    ] = None
+    budget: Annotated[
+        float | None,
+        Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price."),
+    ] = None
     prices: Mapping[str, tuple[Dollars, Dollars]] = Field(default_factory=dict)
     """Dollars for a million tokens read and written, by model, in place of the list price; under the empty name, of every
     model that the list does not have."""
-    concurrency: Count = 16
-    """Attempts at once."""
-    judge_concurrency: Count = 64
-    search_concurrency: Count = 16
+    concurrency: Annotated[int, Field(ge=1, description="Episodes at once.")] = 16
+    judge_concurrency: Annotated[int, Field(ge=1, description="Judge calls at once.")] = 64
+    search_concurrency: Annotated[int, Field(ge=1, description="Searches at once.")] = 16
     retry: RetryPolicy = RetryPolicy()
     sampling: Sampling = Sampling()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, description="Seed of the policy's sampling and of the bootstrap.")] = 0
     probe: bool = True
     """Ask policy, judges and search engine for one token before the first call that costs more."""
     shard: tuple[int, int] = (1, 1)
@@ -149,8 +153,6 @@ RESPONSES = "responses"
 ANTHROPIC = "anthropic"
 SERVED = (OPENAI, RESPONSES, ANTHROPIC)
 """Backends that one client asks, each in its own wire; the last two have a server of their own."""
-JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
-POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
 TEACHER_NAMES = (
     "scripted, gemini:MODEL, gemini-batch:MODEL, openai:MODEL@URL, responses:MODEL, anthropic:MODEL or directory:PATH"
 )

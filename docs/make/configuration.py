@@ -91,7 +91,7 @@ def section(model: type[BaseModel]) -> str:
     """The docstring of a model, and a row for each key."""
     told = field_docs(model)
     rows = [
-        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {told.get(name, '')} |"
+        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {told.get(name) or field.description or ''} |"
         for name, field in model.model_fields.items()
     ]
     summary = inspect.cleandoc(model.__doc__ or "").replace("\n", " ")

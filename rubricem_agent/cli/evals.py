@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -25,99 +24,24 @@ from rubricem_agent.cli.terminal import (
     write_out,
 )
 from rubricem_agent.config import EvalConfig, parse_prices
-from rubricem_agent.evals.answers import Reuse
-from rubricem_agent.evals.base import EvaluationMode
-from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
-from rubricem_agent.evals.records import NO_PRICE, NO_ROOM
+from rubricem_agent.evals.records import NO_ROOM, cost_cells
 from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.scores import read_scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
 from rubricem_agent.policy.base import Sampling
-from rubricem_agent.prompting import Style
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of `rubricem eval run`. Field names are option names."""
-
-    benchmark: Annotated[str, typer.Argument(help="The benchmark; `rubricem eval list` shows all.")]
-    data: Annotated[str, typer.Option(help="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
-    criteria: Annotated[Path | None, typer.Option(help="drb: the criteria file.")] = None
-    references: Annotated[Path | None, typer.Option(help="drb: the reference articles.")] = None
-    any_version: Annotated[bool, typer.Option("--any-version", help="Accept other hashes and row counts.")] = False
-    fact: Annotated[bool, typer.Option("--fact", help="drb: check citations as well.")] = False
-    mode: Annotated[EvaluationMode, typer.Option(help="Whose protocol.")] = "official"
-    policy: Annotated[
-        str,
-        typer.Option(
-            help="scripted, tiny, openai:MODEL@URL, responses:MODEL, anthropic:MODEL, gemini:MODEL, local:PATH, file:ANSWERS.jsonl, or expert."
-        ),
-    ] = "scripted"
-    judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
-        None
-    )
-    prompts: Annotated[
-        str, typer.Option(help="Official judge prompts: a checkout, a folder of checkouts or a package; else our own.")
-    ] = ""
-    limit: Annotated[int | None, typer.Option(min=1, help="Use N examples, by the mode's published rule.")] = None
-    subset: Annotated[SubsetName, typer.Option(help="ablation: the same 100 in every run.")] = "mode"
-    ids: Annotated[Path | None, typer.Option(help="A file with one example id a line.")] = None
-    epochs: Annotated[int, typer.Option(min=1, help="Repeats of every example; the variance is split.")] = 1
-    stage: Annotated[RunPhase, typer.Option(help="Only answers, only verdicts, or all.")] = "all"
-    style: Annotated[Style, typer.Option(help="The scaffold, or plain think and act.")] = "scaffold"
-    reuse: Annotated[Reuse, typer.Option(help="Reflections put before the question.")] = "none"
-    bank: Annotated[Path | None, typer.Option(help="The bank that --reuse cross retrieves from.")] = None
-    attempts: Annotated[int, typer.Option(min=1, help="Episodes in a row; the last answer counts.")] = 1
-    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None
-    seen: Annotated[
-        list[Path] | None, typer.Option(help="Training data or a bank that must not hold the examples; repeatable.")
-    ] = None
-    drop_seen: Annotated[bool, typer.Option("--drop-seen", help="Skip such examples.")] = False
-    out: Annotated[Path | None, typer.Option(help="The run's folder; the same one resumes.")] = None
-    answers_from: Annotated[
-        Path | None,
-        typer.Option(help="Judge the answers of that run, with its examples and epochs, and answer no question."),
-    ] = None
-    budget: Annotated[float | None, typer.Option(min=0.01, help="Stop after so many dollars, over all resumes.")] = None
-    price: PriceOption = None
-    concurrency: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 16
-    judge_concurrency: Annotated[int, typer.Option(min=1, help="Judge calls at once.")] = 64
-    search_concurrency: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 16
-    temperature: Annotated[float, typer.Option(min=0, max=5, help="Of the policy; 0 takes the likeliest token.")] = 1.0
-    top_p: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Draw from the likeliest tokens of this probability.")
-    ] = 1.0
-    max_turn_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of one turn.")] = (
-        Sampling().max_turn_tokens
-    )
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the policy's sampling and of the bootstrap.")] = 0
-    shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1"
-    ray: Annotated[int, typer.Option(min=0, help="Split the run into N parts on a Ray cluster; 0 runs it here.")] = 0
-    no_probe: ProbeOption = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")] = False
-
-    def config(self) -> EvalConfig:
-        """The settings of the run; raises ConfigError where --shard is not I/N."""
-        part = _SHARD.fullmatch(self.shard)
-        if part is None:
-            raise ConfigError(f"--shard is {self.shard!r}; write the part and the number of parts, such as 2/8.")
-        shared = EvalConfig.model_fields.keys() & {field.name for field in fields(self)}
-        given = {
-            **{name: getattr(self, name) for name in shared},
-            "prices": parse_prices(self.price or ()),
-            "sampling": Sampling(temperature=self.temperature, top_p=self.top_p, max_turn_tokens=self.max_turn_tokens),
-            "judges": tuple(self.judge or ()),
-            "seen": tuple(self.seen or ()),
-            "probe": not self.no_probe,
-            "shard": (int(part[1]), int(part[2])),
-        }
-        return EvalConfig(**given)
+def _part(shard: str) -> tuple[int, int]:
+    part = _SHARD.fullmatch(shard)
+    if part is None:
+        raise ConfigError(f"--shard is {shard!r}; write the part and the number of parts, such as 2/8.")
+    return int(part[1]), int(part[2])
 
 
 _SHOWN_FAILURES = 5
@@ -144,19 +68,48 @@ RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
 @eval_app.command("run")
 @command
-def run(terminal: Terminal, options: RunOptions) -> None:
+def run(
+    terminal: Terminal,
+    options: EvalConfig,
+    judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
+        None
+    ),
+    seen: Annotated[
+        list[Path] | None, typer.Option(help="Training data or a bank that must not hold the examples; repeatable.")
+    ] = None,
+    price: PriceOption = None,
+    temperature: Annotated[float, typer.Option(min=0, max=5, help="Of the policy; 0 takes the likeliest token.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Draw from the likeliest tokens of this probability.")
+    ] = 1.0,
+    max_turn_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of one turn.")] = (
+        Sampling().max_turn_tokens
+    ),
+    shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1",
+    ray: Annotated[int, typer.Option(min=0, help="Split the run into N parts on a Ray cluster; 0 runs it here.")] = 0,
+    no_probe: ProbeOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")] = False,
+) -> None:
     """Answer the examples of a benchmark, have the answers judged, and print the scores with their mode.
 
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
-    planned = plan_run(options.config())
+    changes = {
+        "judges": tuple(judge or ()),
+        "seen": tuple(seen or ()),
+        "prices": parse_prices(price or ()),
+        "sampling": Sampling(temperature=temperature, top_p=top_p, max_turn_tokens=max_turn_tokens),
+        "shard": _part(shard),
+        "probe": not no_probe,
+    }
+    planned = plan_run(options.model_copy(update=changes))
     for note in planned.notes():
         terminal.warn(note)
-    if options.dry_run:
+    if dry_run:
         _close_dry_run(planned, terminal)
         return
     open_out(planned.config.folder)
-    finished = _run(planned, terminal, parts=options.ray)
+    finished = _run(planned, terminal, parts=ray)
     if not terminal.is_silent:
         _warn_of_failures(finished, terminal)
     summary = summarize([finished.scores])
@@ -204,10 +157,8 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     """Print calls and money, stage by stage."""
     inputs, estimates = planned.manifest.inputs, planned.estimate()
     benchmark, mode, count = planned.manifest.benchmark, planned.manifest.label, len(inputs.ids)
-    table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars")
-    for one in estimates:
-        calls = (f"{number:,}" for number in (one.usage.calls, one.usage.input_tokens, one.usage.output_tokens))
-        table.add_row(one.stage, escape(one.model), *calls, f"{one.dollars:.2f}" if one.is_priced else NO_PRICE)
+    rows = ((one.stage, escape(one.model), *cost_cells(one)) for one in estimates)
+    table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars", rows=rows)
     terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table)
     document = {
         "benchmark": benchmark,

@@ -13,12 +13,16 @@ from typing import Annotated, get_type_hints
 
 import typer
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from rubricem_agent.files import writing
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.inputs import validating
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
@@ -117,24 +121,25 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
     """Make a Typer command of a function.
 
     Its parameter of type Terminal becomes the options --json and --quiet. A parameter whose type is a dataclass becomes
-    one option for each field; the fields' names and annotations are Typer's.
+    one option for each field; the fields' names and annotations are Typer's. Of a model each field with a description
+    becomes one.
     """
     hints = get_type_hints(run, include_extras=True)
-    groups: dict[str, type] = {
-        name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)
-    }
+    found = {name: _options_of(kind) for name, kind in hints.items() if isinstance(kind, type)}
+    groups = {name: options for name, options in found.items() if options}
     parameters = []
     for name, parameter in inspect.signature(run).parameters.items():
         if name in groups:
-            parameters += _options_of(groups[name])
+            parameters += groups[name]
         elif hints[name] is not Terminal:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
     for name, annotation in (("as_json", JsonOption), ("quiet", QuietOption)):
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation))
 
     def called(*, as_json: bool = False, quiet: bool = False, **given: object) -> None:
-        for name, kind in groups.items():
-            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        for name, options in groups.items():
+            with validating("the options are refused", error=ConfigError):
+                given[name] = hints[name](**{option.name: given.pop(option.name) for option in options})
         given |= {name: Terminal(as_json=as_json, is_quiet=quiet) for name, kind in hints.items() if kind is Terminal}
         run(**given)
 
@@ -145,16 +150,29 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(kind: type) -> list[inspect.Parameter]:
-    hints = get_type_hints(kind, include_extras=True)
+    """One option for each field; none where it is neither a dataclass nor a model."""
+    if issubclass(kind, BaseModel):
+        described = [(name, field) for name, field in kind.model_fields.items() if field.description]
+        found = [(name, _option(name, field), field.get_default()) for name, field in described]
+    else:
+        hints = get_type_hints(kind, include_extras=True)
+        found = [(one.name, hints[one.name], one.default) for one in fields(kind)] if is_dataclass(kind) else []
     return [
         inspect.Parameter(
-            field.name,
+            name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=hints[field.name],
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=annotation,
+            default=inspect.Parameter.empty if default in (MISSING, PydanticUndefined) else default,
         )
-        for field in fields(kind)
+        for name, annotation, default in found
     ]
+
+
+def _option(name: str, field: FieldInfo) -> object:
+    """A model's field as Typer reads one: an argument where it is required, a flag where it is true or false."""
+    flag = (f"--{name.replace('_', '-')}",) if field.annotation is bool else ()
+    read = typer.Argument(help=field.description) if field.is_required() else None
+    return Annotated[field.annotation, read or typer.Option(*flag, help=field.description)]
 
 
 def plain_table(*headings: str, rows: Iterable[Sequence[str]] = (), show_header: bool = True) -> Table:
