@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -184,21 +185,18 @@ async def write_shard(
     tools = configs.load_tools_config(config.tools) if config.tools else configs.ToolsConfig()
     teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
     probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)] if config.probe else []
-    try:
-        async with open_tools(tools, environ, limiter_of=limiter_of) as opened:
-            generation = Generation(
-                teacher,
-                opened.toolbox,
-                journal=LineFile(config.out / "journal.jsonl"),
-                max_rounds=config.max_rounds,
-                max_tokens=config.max_tokens,
-                together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
-                concurrency=config.concurrency,
-                begin=partial(require_answers, probes),
-            )
-            return await generation.run(tasks, on_trace=record)
-    finally:
-        await teacher.aclose()
+    async with aclosing(teacher), open_tools(tools, environ, limiter_of=limiter_of) as opened:
+        generation = Generation(
+            teacher,
+            opened.toolbox,
+            journal=LineFile(config.out / "journal.jsonl"),
+            max_rounds=config.max_rounds,
+            max_tokens=config.max_tokens,
+            together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
+            concurrency=config.concurrency,
+            begin=partial(require_answers, probes),
+        )
+        return await generation.run(tasks, on_trace=record)
 
 
 def load_chat_tokenizer(name: str) -> ChatTokenizer:
@@ -309,7 +307,6 @@ def build_corpus(
         from rubricem_agent.data.corpus_files import list_sources
         from rubricem_env.tools.pages.reader import PageReader, Unreadable
     files, passed = list_sources(sources)
-    reader = PageReader()
 
     def read_page(body: bytes, format: Literal["html", "pdf"]) -> tuple[str, str]:
         try:
@@ -317,7 +314,7 @@ def build_corpus(
         except Unreadable as cause:
             raise FileFormatError(str(cause)) from cause
 
-    try:
+    with closing(PageReader()) as reader:
         built = build_index(
             out,
             files,
@@ -329,8 +326,6 @@ def build_corpus(
             embedder_path=str(embedder_path.absolute()) if embedder_path is not None else "",
             on_passages=on_passages,
         )
-    finally:
-        reader.close()
     return built, passed
 
 

@@ -5,7 +5,7 @@ Files are here or on the hub. Questions of training can be kept out, and hashes 
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from rubricem_agent.evals.base import DataPaths, Rules
 from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.manifest import judge_model, seen_keys
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
-from rubricem_agent.evals.runner import case_keys, rehearse
+from rubricem_agent.evals.runner import rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import sha256, write_atomic, writing
@@ -139,7 +139,13 @@ def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
     given = [configs.parse_judge(judge) for judge in config.judges]
     if not rules.judge:
         return ()
-    names = tuple(map(_judge_name, given or map(configs.parse_judge, configs.default_judges(rules))))
+    names: tuple[str, ...] = ()
+    for spec in given or map(configs.parse_judge, configs.default_judges(rules)):
+        # A login in the address is no part of who judges, and is not written down.
+        url, netloc = spec.url.rstrip("/"), urlsplit(spec.url).netloc
+        address = url.replace(netloc, netloc.rpartition("@")[2], 1)
+        name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
+        names += (name if address in ("", configs.OPENAI_URL) else f"{name}@{address}",)
     if configs.RULES in names:
         raise ConfigError(
             "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
@@ -147,15 +153,6 @@ def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
     return names
-
-
-def _judge_name(spec: configs.ModelSpec) -> str:
-    url = spec.url.rstrip("/")
-    # A login in the address is no part of who judges, and is not written down.
-    netloc = urlsplit(url).netloc
-    address = url.replace(netloc, netloc.rpartition("@")[2], 1)
-    name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
-    return name if address in ("", configs.OPENAI_URL) else f"{name}@{address}"
 
 
 _WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
@@ -285,17 +282,6 @@ def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs
     return tuple(map(read_logs, begun))
 
 
-def copy_answers(source: Path, wanted: manifests.EvaluationManifest, *, target: Path) -> None:
-    """Copy the missing answers to a run's examples from another run; they are the same in every mode."""
-    keys = set(case_keys(wanted.inputs.ids, wanted.epochs))
-    answers = Journal.open(target, AnswerRecord)
-    try:
-        given = Journal.read(source / manifests.ANSWERS_FILE, AnswerRecord).records
-        answers.adopt(one.model_copy(update={"mode": wanted.mode}) for one in given if one.key in keys)
-    finally:
-        answers.close()
-
-
 class PlannedEvaluation(NamedTuple):
     """A run before its first call."""
 
@@ -345,7 +331,7 @@ class PlannedEvaluation(NamedTuple):
         return notes
 
 
-def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> PlannedEvaluation:
+def plan_run(config: EvalConfig) -> PlannedEvaluation:
     """Read the files, choose the examples, and describe the run.
 
     Raises:
@@ -379,7 +365,7 @@ def plan_run(config: EvalConfig, now: Callable[[], datetime] = lambda: datetime.
         agent=source.agent if source is not None else _agent(config),
         epochs=config.epochs,
         seed=config.seed,
-        created=now().isoformat(timespec="seconds"),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
         code=__version__,
     )
     given = None

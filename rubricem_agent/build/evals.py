@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, chdir
+from contextlib import AsyncExitStack, chdir, closing
 from functools import partial
 from importlib import import_module
 from operator import eq
@@ -104,13 +104,16 @@ async def run_evaluation(
     number, total = config.shard
     folder = config.folder if total == 1 else config.folder / SHARDS / f"{number}-of-{total}"
     manifest = settle_manifest(folder, planned.manifest)
-    answers_file = folder / ANSWERS_FILE
-    if config.answers_from is not None:
-        eval_plan.copy_answers(config.answers_from, planned.manifest, target=answers_file)
-    answers = Journal.open(answers_file, AnswerRecord)
-    verdicts = Journal.open(folder / VERDICTS_FILE, VerdictRecord)
-    logs = answers, verdicts
-    try:
+    with (
+        closing(Journal.open(folder / ANSWERS_FILE, AnswerRecord)) as answers,
+        closing(Journal.open(folder / VERDICTS_FILE, VerdictRecord)) as verdicts,
+    ):
+        logs = answers, verdicts
+        if config.answers_from is not None:
+            # Answers are the same in every mode.
+            keys = set(case_keys(manifest.inputs.ids, manifest.epochs))
+            given = Journal.read(config.answers_from / ANSWERS_FILE, AnswerRecord).records
+            answers.adopt(one.model_copy(update={"mode": manifest.mode}) for one in given if one.key in keys)
         parts = eval_plan.read_parts(folder / SHARDS, planned.manifest)
         if planned.given is not None:
             for log in (answers, *(part_answers for part_answers, _ in parts)):
@@ -123,9 +126,6 @@ async def run_evaluation(
             planned._replace(manifest=manifest), environ, logs=logs, listener=listener, limiter_of=limiter_of
         )
         scores = score_run(planned.loaded, manifest, logs=logs)
-    finally:
-        answers.close()
-        verdicts.close()
     eval_plan.write_scores(folder, scores)
     return FinishedRun(folder, runner, scores)
 

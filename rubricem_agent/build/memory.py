@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -153,7 +153,7 @@ async def open_ask(
     settings = configs.parse_tools(tools)
     environ = naming(environ, POLICY_KEY, config.policy)
     policy, meter = build_policy(config, environ)
-    try:
+    async with aclosing(policy):
         uses_lessons = reads_lessons or writes_lessons
         lessons = LessonMemory.open(bank, policy, creates=writes_lessons) if uses_lessons else None
         named = naming(environ, TOKEN_VARIABLE, tools) if url_host(tools) else environ
@@ -161,5 +161,3 @@ async def open_ask(
             if probe:
                 await require_answers([*model_probes(environ, policy=config.policy), *search_probes(settings, environ)])
             yield Setting(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
-    finally:
-        await policy.aclose()

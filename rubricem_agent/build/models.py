@@ -180,10 +180,9 @@ def build_policy(
     config: PolicyConfig,
     environ: Mapping[str, str] = os.environ,
     *,
-    seed: int | None = None,
     prices: Mapping[str, Price] = PRICES,
 ) -> tuple[Policy, Meter]:
-    """The policy of the settings, and the meter of its cost. `seed` only affects the waits between retries.
+    """The policy of the settings, and the meter of its cost.
 
     Raises:
         ConfigError: a name is wrong, a key is missing, or a folder holds no model.
@@ -192,18 +191,18 @@ def build_policy(
     spec = parse_policy(config.policy)
     meter = Meter(config.ceilings, prices=prices)
     if spec.backend == SCRIPTED:
-        return ScriptedPolicy(_quoting_researcher, name=SCRIPTED), meter
+
+        def research(opening: Opening, seed: int) -> QuotingResearcher:
+            # The question stands after the references and before the last paragraph, which asks for a format.
+            without_format = opening.user.rpartition("\n\n")[0] or opening.user
+            return QuotingResearcher(without_format.rpartition("</reference_examples>")[2])
+
+        return ScriptedPolicy(research, name=SCRIPTED), meter
     if spec.backend == LOCAL:
         return _local_policy(spec, config), meter
-    timing = Timing.real(seed)
+    timing = Timing.real()
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
     return _served_policy(spec, environ, service=service, timeout=config.timeout), meter
-
-
-def _quoting_researcher(opening: Opening, seed: int) -> QuotingResearcher:
-    """The question stands after the references and before the last paragraph, which asks for a format."""
-    without_format = opening.user.rpartition("\n\n")[0] or opening.user
-    return QuotingResearcher(without_format.rpartition("</reference_examples>")[2])
 
 
 def system_of(policy: str) -> str:

@@ -5,6 +5,7 @@ A wrong key, a wrong name or a server that is not there then ends the run in one
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 
 from rubricem_agent import config
 from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, TEACHER_KEY, connect_chat_model
@@ -77,11 +78,8 @@ def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list
             return _model_probe("search engine", spec, environ, config.SEARCH_KEY)
 
         async def ask() -> None:
-            backend = search_backend(search, environ)
-            try:
+            async with aclosing(search_backend(search, environ)) as backend:
                 await backend.answer(ToolCall(name=backend.spec.name, query="weather"))
-            finally:
-                await backend.aclose()
 
         return f"the search engine {search.engine}", ask
 

@@ -3,7 +3,7 @@
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,7 +92,14 @@ async def open_tools(
             )
         else:
             own = offline_toolbox(open_corpus(config.corpus)) if config.corpus else shipped_toolbox()
-        mounted = [await _mount_server(server, environ, stack) for server in config.mounted]
+        mounted = []
+        for server in config.mounted:
+            try:
+                mounted.append(await _connect(server, environ, stack))
+            except ToolError as failure:
+                raise ConfigError(
+                    f"the MCP server {server.name!r} of the settings does not work: {failure}"
+                ) from failure
         tools = (tool for toolbox in (own, *mounted) for tool in toolbox.tools.values())
         joined = LocalToolbox(*tools, redactor=redactor)
         toolbox = RecordingToolbox.onto(joined, config.record, redactor) if config.record else joined
@@ -128,11 +135,8 @@ async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
         from rubricem_env.tools.mcp_server import tool_server
     server = tool_server(tools.toolbox, tools.specs)
     link = McpLink("rubricem", lambda: open_in_process(server), timing=Timing.real())
-    toolbox = McpToolbox(link, tools.specs)
-    try:
+    async with aclosing(McpToolbox(link, tools.specs)) as toolbox:
         yield toolbox
-    finally:
-        await toolbox.aclose()
 
 
 async def _web_toolbox(
@@ -243,13 +247,6 @@ async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore 
     await store.get("")
     stack.push_async_callback(store.aclose)
     return store
-
-
-async def _mount_server(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:
-    try:
-        return await _connect(server, environ, stack)
-    except ToolError as failure:
-        raise ConfigError(f"the MCP server {server.name!r} of the settings does not work: {failure}") from failure
 
 
 async def _open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:

@@ -109,7 +109,6 @@ def read_fields(
     config: Path,
     changes: Iterable[str],
     *,
-    example: str = "steps=12",
     defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The settings of a config with KEY=VALUE changes on top; SECTION.KEY=VALUE changes one key of a section.
@@ -125,9 +124,9 @@ def read_fields(
     for change in changes:
         if change.startswith("-"):
             raise ConfigError(
-                f"{change} is no option; settings are written KEY=VALUE without dashes, such as {example}."
+                f"{change} is no option; settings are written KEY=VALUE without dashes, such as steps=12."
             )
-        key, value = parse_yaml_assignment(change, example=example)
+        key, value = parse_yaml_assignment(change, example="steps=12")
         *sections, last = key.split(".")
         section = fields
         for name in sections:

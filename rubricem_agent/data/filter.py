@@ -36,12 +36,15 @@ def normalize(trajectory: Trajectory, specs: Sequence[ToolSpec] = TOOL_SPECS) ->
 
     Only for traces whose thoughts are balanced: see `unbalanced_thoughts`.
     """
-    segments = (
-        segment.model_copy(update={"text": _normalize_turn(segment.text, specs), "cut": ""})
-        if segment.origin is Origin.POLICY
-        else segment
-        for segment in trajectory.segments
-    )
+    segments = list(trajectory.segments)
+    for index, segment in enumerate(segments):
+        if segment.origin is Origin.POLICY:
+            turn = parse_turn(segment.text, 1)
+            block = turn.last(CALL_TOOL)
+            text = _rename_tags(segment.text)
+            if turn.call is not None and block is not None:
+                text = _rename_tags(segment.text[: block.start]) + call_text(turn.call, specs)
+            segments[index] = segment.model_copy(update={"text": text, "cut": ""})
     return trajectory.model_copy(update={"segments": tuple(segments)})
 
 
@@ -52,14 +55,6 @@ def unbalanced_thoughts(trajectory: Trajectory) -> Iterator[Segment]:
             closing = [token.closing for token in find_tags(segment.text) if token.name == THINK and not token.empty]
             if closing != [False, True] * (len(closing) // 2):
                 yield segment
-
-
-def _normalize_turn(text: str, specs: Sequence[ToolSpec]) -> str:
-    turn = parse_turn(text, 1)
-    block = turn.last(CALL_TOOL)
-    if turn.call is None or block is None:
-        return _rename_tags(text)
-    return _rename_tags(text[: block.start]) + call_text(turn.call, specs)
 
 
 def call_text(call: ToolCall, specs: Sequence[ToolSpec]) -> str:

@@ -14,6 +14,7 @@ from rubricem_env.llm.limits import Timing
 from rubricem_env.llm.usage import Usage
 
 POLL_SECONDS = 60.0
+_CALL_SECONDS = 300.0
 _REFUSED = frozenset({3, 400})
 """Codes of a request that the service cannot take: INVALID_ARGUMENT, as gRPC and as HTTP number it."""
 
@@ -28,14 +29,13 @@ class GeminiBatch:
         *,
         timing: Timing,
         base_url: str | None = None,
-        timeout: float = 300.0,
         spend: Callable[[Usage], None] = lambda usage: None,
     ) -> None:
-        """`timeout` is in seconds, for one call and not for a job; `spend` hears of a job's tokens before its replies."""
+        """`spend` hears of a job's tokens before its replies."""
         self._spend = spend
         self._model = model
         self._timing = timing
-        self._client, self._transport = open_client(key, base_url=base_url, timeout=timeout)
+        self._client, self._transport = open_client(key, base_url=base_url, timeout=_CALL_SECONDS)
 
     @property
     def name(self) -> str:

@@ -124,8 +124,8 @@ QuestionFile = tuple[list[TeacherTask], dict[str, Question]]
 """The questions of a file, and the almanac's questions by id where the file has them."""
 
 
-def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
-    """The questions of a file, in its order; of the almanac's only those of the split. `query_in` says what a line may be.
+def read_question_file(path: Path) -> QuestionFile:
+    """The questions of a file, in its order; of the almanac's only those to train on. `query_in` says what a line may be.
 
     Raises:
         FileFormatError: the file cannot be read, a line is no question, an id stands twice, or there is no question.
@@ -134,7 +134,7 @@ def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
     almanac: dict[str, Question] = {}
     for where, line in read_lines(path, "a JSONL file of questions"):
         read_id, query, question = _read_line(line, where)
-        if question is not None and question.split != split:
+        if question is not None and question.split != "train":
             continue
         name = read_id or where.rpartition(" ")[2]
         if name in tasks:
@@ -143,7 +143,7 @@ def read_question_file(path: Path, *, split: str = "train") -> QuestionFile:
             almanac[name] = question
         tasks[name] = TeacherTask(name, query)
     if not tasks:
-        raise FileFormatError(f"{path} holds no {split} question; write one JSON object with 'question' on each line.")
+        raise FileFormatError(f"{path} holds no training question; write one JSON object with 'question' on each line.")
     return list(tasks.values()), almanac
 
 

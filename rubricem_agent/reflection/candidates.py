@@ -8,6 +8,7 @@ order, with nothing else but a leading thought.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -259,11 +260,8 @@ async def draw_candidates(
 
     async def draw(index: int) -> ReflectionSample:
         seed = derive_seed(settings.seed, step, key, "candidate", index) % _SEEDS
-        conversation = policy.open(opening, sampling=sampling, seed=seed)
-        try:
+        with closing(policy.open(opening, sampling=sampling, seed=seed)) as conversation:
             emission = await conversation.emit(max_tokens=sampling.max_turn_tokens, listener=Listener())
             return ReflectionSample(text=emission.text, pieces=conversation.pieces)
-        finally:
-            conversation.close()
 
     return await run_together([draw(index) for index in range(count)])

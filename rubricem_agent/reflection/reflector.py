@@ -6,7 +6,7 @@ candidate is a training sample; the best one of valid form goes to the bank.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from rubricem_env.concurrency import derive_seed, open_generator
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionMode, ReflectionTask
+from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionTask
 from rubricem_env.judge.scoring import GroupJudgement, count_reasons
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.reading import Reading
@@ -121,17 +121,15 @@ async def assess(
     attempt: JudgedAttempt,
     candidates: Sequence[ReflectionSample],
     *,
-    mode: ReflectionMode,
+    settings: ReflectionSettings,
     seed: int,
-    form_counts: bool | Literal["share"] = False,
-    repairs: bool = False,
 ) -> tuple[Assessed, ...]:
     """Every candidate with the judge's opinion.
 
-    An empty candidate gets 0 without a request (choice C3); with `form_counts` so does one whose blocks cannot be read,
-    or it gets its utility for the share of its tags that is in place. `repairs` closes blocks first.
+    An empty candidate gets 0 without a request (choice C3); where the form counts, so does one whose blocks cannot be
+    read, or it gets its utility for the share of its tags that is in place.
     """
-    blocks = [parse_blocks(candidate.text, repairs=repairs) for candidate in candidates]
+    blocks = [parse_blocks(candidate.text, repairs=settings.repairs_form) for candidate in candidates]
     written = [index for index, candidate in enumerate(candidates) if candidate.text.strip()]
     task = ReflectionTask(
         question=attempt.reading.trajectory.question,
@@ -139,7 +137,7 @@ async def assess(
         judgement=attempt.judgement,
         rubrics=attempt.rubrics,
         candidates=tuple(candidates[index].text for index in written),
-        mode=mode,
+        mode=settings.mode,
         seed=seed,
     )
     judged = await judge.judge_reflections(task) if written else ()
@@ -147,8 +145,8 @@ async def assess(
     for index in range(len(candidates)):
         if index not in opinions:
             opinions[index] = CandidateScore(_NOTHING, "the candidate is empty")
-        if form_counts and isinstance(blocks[index], Refusal):
-            share = intact_share(candidates[index].text) if form_counts == "share" else 0.0
+        if settings.form_counts and isinstance(blocks[index], Refusal):
+            share = intact_share(candidates[index].text) if settings.form_counts == "share" else 0.0
             opinions[index] = _scaled(opinions[index], share)
     return tuple((candidate, opinions[at], blocks[at]) for at, candidate in enumerate(candidates))
 
@@ -218,10 +216,8 @@ class Reflector:
             self._judge,
             attempt,
             candidates,
-            mode=self.settings.mode,
+            settings=self.settings,
             seed=derive_seed(seed, step, key, "reflection judge"),
-            form_counts=self.settings.form_counts,
-            repairs=self.settings.repairs_form,
         )
         provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
         async with self.writing:

@@ -151,7 +151,7 @@ def test_questions_are_read_with_the_papers_labels_and_numbered_where_they_have_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no train question"),
+        ("", "holds no training question"),
         ('{"question": "Why?"', "line 1 is not JSON"),
         ('{"ask": "Why?"}', "line 1 is not a question: it names no question"),
         ('{"question": "Why?", "answer_format": "poem"}', "line 1 is not a question: its answer format is 'poem'"),
