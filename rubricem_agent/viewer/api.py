@@ -31,8 +31,8 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
     GET  /runs/{run}/evaluation/examples/{example}   ExampleView
 
 **Answers.** JSON in UTF-8. Each 200 to a GET has an `ETag`; sent back as `If-None-Match` it is answered with 304 and
-no body as long as nothing has changed, so that polling is cheap. Any other status than 200 or 304 has the body
-`Problem`: a sentence to show. 401 no or a wrong token, 403 not to be changed here, 404 no such thing, 409 a newer
+no body as long as nothing has changed, so that polling is cheap. Any other status than 200 or 304 has a body of
+`status` and `message`, a sentence to show. 401 no or a wrong token, 403 not to be changed here, 404 no such thing, 409 a newer
 release wrote it or its file is damaged, 422 a parameter out of its range.
 
 **Text.** Every string is data: it may hold script tags, control characters and right-to-left marks. Show it as text,
@@ -49,7 +49,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import Field
 
 from rubricem_agent.evals.records import VerdictRecord
-from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores, PublishedScores, PublishedTable
+from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores, PublishedTable
 from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.learn.metrics import ScoredBy
 from rubricem_agent.learn.record import ShownLesson
@@ -59,13 +59,6 @@ from rubricem_env.domain.trajectory import ToolCall
 
 RunKind = Literal["training", "evaluation", "ablation"]
 Standing = Literal["running", "finished", "stopped", "stale", "unreadable"]
-
-
-class Problem(Frozen):
-    """Why there is no answer: one sentence for a person."""
-
-    status: int
-    message: Text
 
 
 class StageScores(Frozen):
@@ -504,12 +497,6 @@ class RubricHistory(Frozen):
 ExampleSort = Literal["id", "worst", "best", "disagreement"]
 
 
-class PublishedView(PublishedTable):
-    """A published table with rows of this run."""
-
-    own: tuple[PublishedScores, ...]
-
-
 class EvaluationView(Frozen):
     title: Text
     mode: Text
@@ -523,7 +510,8 @@ class EvaluationView(Frozen):
     agreements: tuple[JudgeAgreement, ...] = ()
     comparisons: tuple[RunComparison, ...] = ()
     """This run against the others of its benchmark and mode under the same root, question by question."""
-    published: tuple[PublishedView, ...] = ()
+    published: tuple[PublishedTable, ...] = ()
+    """Each with our rows after the others; their names begin with `this run: `."""
     endings: dict[str, int] = Field(default_factory=dict)
     failures: dict[str, int] = Field(default_factory=dict)
     found: dict[str, int] = Field(default_factory=dict)

@@ -49,7 +49,8 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> api.Eva
     (scores,) = name_judges([scores])
     summary = summarize([scores] if scores.judges and manifest.benchmark in SUITE else [])
     published = (
-        api.PublishedView(**dict(table), own=tuple(own_rows(summary, table.columns))) for table in summary.published
+        table.model_copy(update={"rows": (*table.rows, *own_rows(summary, table.columns))})
+        for table in summary.published
     )
     return blank.model_copy(
         update={

@@ -10,6 +10,7 @@ frame and send no referrer.
 
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem_agent.viewer.ablation import load_ablation
-from rubricem_agent.viewer.api import Comparison, Problem, RunCard, RunList
+from rubricem_agent.viewer.api import Comparison, RunCard, RunList
 from rubricem_agent.viewer.bank import BankChange, BankFilter, BankViews
 from rubricem_agent.viewer.curves import compare_runs, make_figures
 from rubricem_agent.viewer.evaluations import ExampleFilter, view_evaluation, view_example, view_examples
@@ -135,8 +136,7 @@ def answer(request: Request, model: Frozen) -> Response:
 
 
 def problem(status: int, message: str) -> Response:
-    body = Problem(status=status, message=message)
-    return Response(body.model_dump_json(), status_code=status, media_type=JSON)
+    return Response(json.dumps({"status": status, "message": message}), status_code=status, media_type=JSON)
 
 
 async def tell(request: Request, error: Exception) -> Response:

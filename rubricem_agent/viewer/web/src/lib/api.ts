@@ -1,10 +1,5 @@
 // Made from rubricem_agent/viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.
 
-export interface Problem {
-  status: number;
-  message: string;
-}
-
 export interface StageScores {
   plan: number | null;
   research: number | null;
@@ -301,13 +296,6 @@ export interface RubricHistory {
   rubrics: Array<RubricLife>;
 }
 
-export interface PublishedView {
-  source: string;
-  columns: Array<string>;
-  rows: Array<PublishedScores>;
-  own: Array<PublishedScores>;
-}
-
 export interface EvaluationView {
   title: string;
   mode: string;
@@ -318,7 +306,7 @@ export interface EvaluationView {
   scores: Array<JudgeScores>;
   agreements: Array<JudgeAgreement>;
   comparisons: Array<RunComparison>;
-  published: Array<PublishedView>;
+  published: Array<PublishedTable>;
   endings: Record<string, number>;
   failures: Record<string, number>;
   found: Record<string, number>;
@@ -475,12 +463,6 @@ export interface ShownLesson {
   similarity: number;
 }
 
-export interface PublishedScores {
-  system: string;
-  values: Array<number | null>;
-  flags: Array<string>;
-}
-
 export interface JudgeScores {
   judge: string;
   headline: string;
@@ -519,6 +501,12 @@ export interface RunComparison {
   note: string;
 }
 
+export interface PublishedTable {
+  source: string;
+  columns: Array<string>;
+  rows: Array<PublishedScores>;
+}
+
 export interface VerdictRecord {
   benchmark: string;
   mode: string;
@@ -547,6 +535,12 @@ export interface MeanInterval {
   stderr: number;
   n: number;
   method: string;
+}
+
+export interface PublishedScores {
+  system: string;
+  values: Array<number | null>;
+  flags: Array<string>;
 }
 
 export interface Usage {

@@ -1,6 +1,5 @@
 // Where answers come from: the server, or the file that the page itself is.
 
-import type { Problem } from "./api";
 
 export type Parameters = Record<string, string | number | undefined | Array<string>>;
 
@@ -81,7 +80,7 @@ async function fetched<Answer>(path: string): Promise<Answer> {
 
 async function read<Answer>(reply: Response): Promise<Answer> {
   if (reply.ok) return (await reply.json()) as Answer;
-  const problem = (await reply.json().catch(() => null)) as Problem | null;
+  const problem = (await reply.json().catch(() => null)) as { message?: string } | null;
   if (reply.status === 401) {
     throw new NoAnswer(401, "The token is missing or wrong. Open the address that rubricem view printed.");
   }
