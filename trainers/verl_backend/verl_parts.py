@@ -1,7 +1,7 @@
-"""All that this backend touches inside veRL: the list, each entry with its reason, and the functions that touch it.
+"""The functions that touch what is inside veRL, which promises none of it.
 
-veRL promises none of it. `tests/lanes/verl/test_contract.py` reads every entry from the installed veRL, so that a new
-release fails there and not in a run. Methods that `StageTrainer` overrides stand in that test with their signatures.
+`tests/lanes/verl/test_contract.py` lists all that is touched, each with its reason, and the methods that are overridden.
+It reads them from the installed veRL, so that a new release fails there and not in a run.
 """
 
 import time
@@ -22,59 +22,6 @@ from transfer_queue import KVBatchMeta
 
 from .rows import OURS
 from .time_limits import ENGINE_LOST, WATCH_EVERY, lost_process
-
-
-class PrivatePart(NamedTuple):
-    """Something inside veRL: where it is defined, text that must stand in its source there, and why it is touched."""
-
-    where: str
-    """module:name or module:class.method."""
-    text: str
-    reason: str
-
-
-_BASE = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
-_BUFFER = "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer"
-_LOOPS = "verl.trainer.ppo.v1.agent_loop_tq:AgentLoopWorkerTQ"
-PARTS = (
-    PrivatePart(f"{_BUFFER}.__init__", "self.poll_interval = poll_interval", "two seconds are a tenth of a step here"),
-    PrivatePart(
-        f"{_BUFFER}.__init__", "self.refill_fn = refill_fn", "groups that veRL evicts are counted, and limited"
-    ),
-    PrivatePart(f"{_BUFFER}._evict_terminal_groups", "/rollout_failure/evicted_samples", "evicted groups are counted"),
-    PrivatePart(f"{_BUFFER}._evict_terminal_groups", "/off_policy/evicted_samples", "groups too old are counted"),
-    PrivatePart(f"{_BUFFER}Async._stale_terminal_keys", "max_off_policy_threshold", "`rubricem.max_age`, plus 1"),
-    PrivatePart(f"{_BUFFER}._materialize_batch", 'key.split("_")[0]', "a rollout's key begins with its group's name"),
-    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", 'f"{uid}_{session_id}_{i}"', "the same, where the key is made"),
-    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", "output.as_dict()", "`CreditedOutput` puts advantages there"),
-    PrivatePart(
-        f"{_LOOPS}._agent_loop_postprocess", '"min_global_steps"', "the tag of a row's oldest weights: its age"
-    ),
-    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", '"response_len"', "rows of reflections have the same tags"),
-    PrivatePart(f"{_LOOPS}._run_prompt", '"status": status', "the tag that says whether a group is finished"),
-    PrivatePart(
-        f"{_BASE}._submit_batch_to_rollout", '"is_prompt": True, "status": "pending"', "groups to sample again"
-    ),
-    PrivatePart(f"{_BASE}._reissue_inflight_prompts", '("pending", "running")', "what a resumed run samples again"),
-    PrivatePart(
-        f"{_BASE}._compute_advantage", 'data.batch["rm_scores"]', "rows carry token advantages as token scores"
-    ),
-    PrivatePart(f"{_BASE}._compute_advantage", "algorithm.adv_estimator", "our estimator returns them as they are"),
-    PrivatePart(
-        f"{_BASE}._compute_old_log_prob", "rollout.temperature", "changed for Phase A: its sampling temperature"
-    ),
-    PrivatePart(f"{_BASE}._update_actor", "actor.ppo_mini_batch_size", "changed for Phase A: its own mini-batch"),
-    PrivatePart(f"{_BASE}._update_actor", "rollout.n", "changed for Phase A: veRL multiplies mini-batches by it"),
-    PrivatePart(f"{_BASE}.__init__", "self.local_trigger_step", "Phase A runs once a step, not once an update"),
-    PrivatePart(f"{_BASE}.__init__", "self.parameter_sync_step", "veRL looks it up under the mode's name, not ours"),
-    PrivatePart(f"{_BASE}._rollout_server_managers", "managers", "the engines, to notice a dead one"),
-    PrivatePart("verl.workers.rollout.llm_server:LLMServerManager", "self.server_handles", "the same"),
-    PrivatePart("verl.experimental.agent_loop.agent_loop:AgentLoopManager", "self.agent_loop_workers", "their death"),
-    PrivatePart("verl.trainer.ppo.padding_utils:construct_minimal_padding_template", "is_padding=True", "rows to skip"),
-    PrivatePart("verl.trainer.main_ppo:TaskRunnerV1.__ray_metadata__", "", "the class under Ray's decorator"),
-    PrivatePart("verl.workers.rollout.base:_ROLLOUT_REGISTRY", "", "the transformers engine; there is no function"),
-)
-"""The engine's `errored` is vLLM's own, and stands in a process that this environment need not have."""
 
 _UNFINISHED = ("pending", "running")
 _POLL_SECONDS = 0.1

@@ -1,9 +1,10 @@
-"""What we put in the place of veRL's own is called as veRL calls its own: a new veRL fails here, at that line."""
+"""All that the backend overrides or touches inside veRL, read from the installed one: a new veRL fails here."""
 
 import importlib.metadata
 import inspect
 from importlib import import_module
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from trainers.verl_backend import trainer as trainer_module
 from trainers.verl_backend.actors import CreditedOutput
 from trainers.verl_backend.settings import ESTIMATOR
 from trainers.verl_backend.trainer import EVICTED, MODES, StageTrainer, TaskRunner
-from trainers.verl_backend.verl_parts import PARTS, CreditedRow
+from trainers.verl_backend.verl_parts import CreditedRow
 
 VERL = "0.9.1"
 SIGNATURES = {
@@ -70,6 +71,59 @@ SIGNATURES = {
     ),
     "verl.utils.distributed:initialize_global_process_group_ray": "(timeout_second=None, backend=None)",
 }
+
+
+class PrivatePart(NamedTuple):
+    """Something inside veRL: where it is defined, text that must stand in its source there, and why it is touched."""
+
+    where: str
+    """module:name or module:class.method."""
+    text: str
+    reason: str
+
+
+_BASE = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
+_BUFFER = "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer"
+_LOOPS = "verl.trainer.ppo.v1.agent_loop_tq:AgentLoopWorkerTQ"
+PARTS = (
+    PrivatePart(f"{_BUFFER}.__init__", "self.poll_interval = poll_interval", "two seconds are a tenth of a step here"),
+    PrivatePart(
+        f"{_BUFFER}.__init__", "self.refill_fn = refill_fn", "groups that veRL evicts are counted, and limited"
+    ),
+    PrivatePart(f"{_BUFFER}._evict_terminal_groups", "/rollout_failure/evicted_samples", "evicted groups are counted"),
+    PrivatePart(f"{_BUFFER}._evict_terminal_groups", "/off_policy/evicted_samples", "groups too old are counted"),
+    PrivatePart(f"{_BUFFER}Async._stale_terminal_keys", "max_off_policy_threshold", "`rubricem.max_age`, plus 1"),
+    PrivatePart(f"{_BUFFER}._materialize_batch", 'key.split("_")[0]', "a rollout's key begins with its group's name"),
+    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", 'f"{uid}_{session_id}_{i}"', "the same, where the key is made"),
+    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", "output.as_dict()", "`CreditedOutput` puts advantages there"),
+    PrivatePart(
+        f"{_LOOPS}._agent_loop_postprocess", '"min_global_steps"', "the tag of a row's oldest weights: its age"
+    ),
+    PrivatePart(f"{_LOOPS}._agent_loop_postprocess", '"response_len"', "rows of reflections have the same tags"),
+    PrivatePart(f"{_LOOPS}._run_prompt", '"status": status', "the tag that says whether a group is finished"),
+    PrivatePart(
+        f"{_BASE}._submit_batch_to_rollout", '"is_prompt": True, "status": "pending"', "groups to sample again"
+    ),
+    PrivatePart(f"{_BASE}._reissue_inflight_prompts", '("pending", "running")', "what a resumed run samples again"),
+    PrivatePart(
+        f"{_BASE}._compute_advantage", 'data.batch["rm_scores"]', "rows carry token advantages as token scores"
+    ),
+    PrivatePart(f"{_BASE}._compute_advantage", "algorithm.adv_estimator", "our estimator returns them as they are"),
+    PrivatePart(
+        f"{_BASE}._compute_old_log_prob", "rollout.temperature", "changed for Phase A: its sampling temperature"
+    ),
+    PrivatePart(f"{_BASE}._update_actor", "actor.ppo_mini_batch_size", "changed for Phase A: its own mini-batch"),
+    PrivatePart(f"{_BASE}._update_actor", "rollout.n", "changed for Phase A: veRL multiplies mini-batches by it"),
+    PrivatePart(f"{_BASE}.__init__", "self.local_trigger_step", "Phase A runs once a step, not once an update"),
+    PrivatePart(f"{_BASE}.__init__", "self.parameter_sync_step", "veRL looks it up under the mode's name, not ours"),
+    PrivatePart(f"{_BASE}._rollout_server_managers", "managers", "the engines, to notice a dead one"),
+    PrivatePart("verl.workers.rollout.llm_server:LLMServerManager", "self.server_handles", "the same"),
+    PrivatePart("verl.experimental.agent_loop.agent_loop:AgentLoopManager", "self.agent_loop_workers", "their death"),
+    PrivatePart("verl.trainer.ppo.padding_utils:construct_minimal_padding_template", "is_padding=True", "rows to skip"),
+    PrivatePart("verl.trainer.main_ppo:TaskRunnerV1.__ray_metadata__", "", "the class under Ray's decorator"),
+    PrivatePart("verl.workers.rollout.base:_ROLLOUT_REGISTRY", "", "the transformers engine; there is no function"),
+)
+"""The engine's `errored` is vLLM's own, and stands in a process that this environment need not have."""
 
 
 def found_at(place: str):
