@@ -246,13 +246,11 @@ def load_training_questions(settings: VerlSettings) -> tuple[dict[str, Query], d
     """The queries to train on, and the truth about them, by query key; the truth is empty outside the almanac.
 
     Raises:
-        ConfigError: neither the almanac nor a file is set.
         FileFormatError: the file cannot be read, a line is not a question with rubrics, or a question occurs twice.
     """
     if settings.almanac is not None:
         questions = [one for one in load_questions(shipped_questions_path()) if one.split == "train"]
         truth = {query_of(question).key: question for question in questions}
         return {key: query_of(question) for key, question in truth.items()}, truth
-    if settings.questions is None:
-        raise ConfigError("rubricem.questions is not set; name a JSONL file, or train in the almanac.")
+    assert settings.questions is not None, "the settings refuse a run without questions"
     return {query.key: query for query in read_training_set(settings.questions)}, {}

@@ -10,7 +10,7 @@ from rubricem_agent.build.data import prepare
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.world.almanac import shipped_questions_path
 from tests.trainers.planning.conftest import CONFIGS, RECIPE, FakeMachine
-from trainers.verl_backend.planning.preflight import Machine, check_run, require_ready
+from trainers.verl_backend.planning.preflight import Machine, find_problems, require_ready
 from trainers.verl_backend.planning.run_shape import read_run_file, read_run_shape
 
 HEAVY = ("torch", "verl", "ray", "hydra", "transformers", "vllm")
@@ -35,11 +35,8 @@ def ready(tmp_path: Path) -> list[str]:
 
 
 def missing(machine: FakeMachine, *changes: str) -> dict[str, str]:
-    return {
-        one.what: one.found
-        for one in check_run(read_run_shape(read_run_file(RECIPE, changes)), machine)
-        if not one.is_ok
-    }
+    shape = read_run_shape(read_run_file(RECIPE, changes))
+    return {what: found for what, found, _ in find_problems(shape, machine)}
 
 
 def test_a_cluster_that_has_everything_may_start_and_is_told_what_binds_its_steps(
@@ -212,13 +209,11 @@ def test_embedders_are_looked_for_where_they_are_loaded_from(
 
 
 def test_the_almanac_on_the_cpu_asks_for_no_gpu_no_key_and_no_cuda() -> None:
-    found = check_run(
-        read_run_shape(read_run_file(CONFIGS / "verl_almanac_cpu.yaml")),
-        FakeMachine(versions={}, gpus=[], environ={}),
-    )
+    shape = read_run_shape(read_run_file(CONFIGS / "verl_almanac_cpu.yaml"))
+    lacking = {what for what, _, _ in find_problems(shape, FakeMachine(versions={}, gpus=[], memory=0.0, environ={}))}
 
-    assert {"GPUs", "memory", "questions", "vllm", "flash-attn"}.isdisjoint(one.what for one in found)
-    assert {"verl", "ray", "torch"} <= {one.what for one in found if not one.is_ok}
+    assert {"GPUs", "memory", "questions", "vllm", "flash-attn"}.isdisjoint(lacking)
+    assert {"verl", "ray", "torch"} <= lacking
 
 
 def test_this_machine_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

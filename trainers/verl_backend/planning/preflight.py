@@ -13,7 +13,6 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
@@ -21,12 +20,12 @@ from rubricem_agent.build.models import build_judge
 from rubricem_agent.build.probe import Probe, find_silent, model_probes, search_probes
 from rubricem_agent.build.tools import TOKEN_VARIABLE, search_backend
 from rubricem_agent.config import MINILM, QWEN3, SCHOLAR, WITH_WEIGHTS, SearchConfig
-from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.llm.base import read_secret
 from rubricem_env.tools.engines import ENGINES
 
+from ..settings import load_training_questions
 from .estimate import plan_memory, refuse_small_gpu
 from .plan import search_bottleneck
 from .run_shape import (
@@ -110,40 +109,35 @@ _MODEL_FILES = MappingProxyType(
 )
 
 
-class PreflightCheck(NamedTuple):
-    """One thing that was checked."""
-
-    what: str
-    is_ok: bool
-    found: str
-    remedy: str = ""
+Problem = tuple[str, str, str]
+"""What is missing, what was found in its place, and the remedy."""
 
 
-def check_run(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[PreflightCheck]:
-    """Everything that the run needs, in the order of a set-up; with `probe` its services are asked for one token."""
-    found = [*check_packages(shape, machine), check_model(shape), *check_sizes(shape, machine)]
+def find_problems(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[Problem]:
+    """All that the run lacks, in the order of a set-up; with `probe` its services are asked for one token."""
+    found = [*check_packages(shape, machine), *check_model(shape), *check_sizes(shape, machine)]
     if shape.settings.almanac is None:
         keys = list(check_keys(shape, machine.environ))
-        found += [check_questions(shape), *keys]
-        found += check_services(shape, machine) if probe and all(key.is_ok for key in keys) else []
-    return [*found, check_embedder(shape, machine)]
+        found += [*check_questions(shape), *keys, *(check_services(shape, machine) if probe and not keys else ())]
+    return [*found, *check_embedder(shape, machine)]
 
 
-def check_packages(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
+def check_packages(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     stack = dict(CPU_STACK if shape.device == "cpu" else GPU_STACK)
-    unused = {"vllm": shape.engine != "vllm", "flash-attn": not shape.packs}
+    if shape.engine != "vllm":
+        stack.pop("vllm", None)
+    if not shape.packs:
+        stack.pop("flash-attn", None)
     if shape.layout == "separate" and shape.transport == "nccl":
         stack["cupy-cuda13x"] = ">=13"
     for package, wanted in stack.items():
-        if unused.get(package, False):
-            continue
         version = machine.version_of(package)
-        fits = version is not None and SpecifierSet(wanted).contains(version, prereleases=True)
-        found = "not installed" if version is None else f"version {version}, tested is {wanted}"
-        yield PreflightCheck(package, fits, found, _INSTALL.get(package, "pip install 'rubricem[verl]'"))
+        if version is None or not SpecifierSet(wanted).contains(version, prereleases=True):
+            found = "not installed" if version is None else f"version {version}, tested is {wanted}"
+            yield package, found, _INSTALL.get(package, "pip install 'rubricem[verl]'")
 
 
-def check_model(shape: RunShape) -> PreflightCheck:
+def check_model(shape: RunShape) -> Iterator[Problem]:
     """A folder that transformers and vLLM can load."""
     folder = model_folder(Path(shape.model).expanduser())
     remedy = (
@@ -152,11 +146,11 @@ def check_model(shape: RunShape) -> PreflightCheck:
     )
     for what, patterns in _MODEL_FILES.items():
         if not any(next(folder.glob(pattern), None) for pattern in patterns):
-            return PreflightCheck("model", False, f"{folder} has no {what} ({', '.join(patterns)})", remedy)
-    return PreflightCheck("model", True, str(folder))
+            yield "model", f"{folder} has no {what} ({', '.join(patterns)})", remedy
+            return
 
 
-def check_sizes(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
+def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     """The GPUs and the memory of this node, and the disk: for the model, its state and its checkpoints."""
     on_gpu = shape.device != "cpu"
     gpus = machine.gpu_gib() if on_gpu else []
@@ -164,51 +158,45 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[PreflightCheck]:
     try:
         memory = plan_memory(shape, find_model_shape(shape.model), assumed)
     except ConfigError as refusal:
-        remedy = "name the model's folder in actor_rollout_ref.model.path"
         for what in ("GPUs", "memory", "disk") if on_gpu else ("disk",):
-            yield PreflightCheck(what, False, str(refusal), remedy)
+            yield what, str(refusal), "name the model's folder in actor_rollout_ref.model.path"
         return
-    if on_gpu:
-        found, refused = f"{len(gpus)} GPUs on this node; the config needs {shape.gpus_per_node}", ""
+    if on_gpu and len(gpus) < shape.gpus_per_node:
         remedy = (
             f"start it on the head of a cluster of {shape.nodes} nodes with {shape.gpus_per_node} GPUs each, or set "
             "trainer.nnodes and trainer.n_gpus_per_node"
         )
-        if len(gpus) >= shape.gpus_per_node:
-            refused = _refusal_of(lambda: refuse_small_gpu(memory, shape, assumed.gpu_gib))
-            remedy = "rubricem train-verl --dry-run shows what takes the memory"
-        yield PreflightCheck("GPUs", len(gpus) >= shape.gpus_per_node and not refused, refused or found, remedy)
-        host, needed = machine.memory_gib(), memory.host_gib
+        yield "GPUs", f"{len(gpus)} GPUs on this node; the config needs {shape.gpus_per_node}", remedy
+    elif on_gpu and (refused := _refusal_of(lambda: refuse_small_gpu(memory, shape, assumed.gpu_gib))):
+        yield "GPUs", refused, "rubricem train-verl --dry-run shows what takes the memory"
+    host = machine.memory_gib()
+    if on_gpu and host < memory.host_gib:
         remedy = (
             "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
         )
-        yield PreflightCheck(
-            "memory", host >= needed, f"{host:.0f} GiB in this node; offloading needs {needed:.0f}", remedy
-        )
+        yield "memory", f"{host:.0f} GiB in this node; offloading needs {memory.host_gib:.0f}", remedy
     saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
     needed = memory.checkpoint_gib * (min(saved, shape.kept_checkpoints or saved) + 1) if saved else 0.0
-    free = machine.free_gib(shape.folder)
-    remedy = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
-    found = f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}"
-    yield PreflightCheck("disk", free >= needed, found, remedy)
+    if (free := machine.free_gib(shape.folder)) < needed:
+        remedy = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
+        yield "disk", f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}", remedy
 
 
-def check_questions(shape: RunShape) -> PreflightCheck:
+def check_questions(shape: RunShape) -> Iterator[Problem]:
     """The training file, with enough questions for a window."""
-    path = shape.settings.questions
-    remedy = f"rubricem data prepare hf:rl-research/dr-tulu-rl-data -o {path}"
-    if path is None:
-        return PreflightCheck("questions", False, "rubricem.questions is not set", remedy)
+    path, window = shape.settings.questions, shape.settings.window
+    needed = shape.questions * window
     try:
-        number = len(read_training_set(path))
+        number = len(load_training_questions(shape.settings)[0])
     except FileFormatError as refusal:
-        return PreflightCheck("questions", False, str(refusal), remedy)
-    needed = shape.questions * shape.settings.window
-    found = f"{number} in {path}; a window of {shape.settings.window} steps needs {needed}"
-    return PreflightCheck("questions", number >= needed, found, "prepare more, or lower data.train_batch_size")
+        yield "questions", str(refusal), f"rubricem data prepare hf:rl-research/dr-tulu-rl-data -o {path}"
+        return
+    if number < needed:
+        found = f"{number} in {path}; a window of {window} steps needs {needed}"
+        yield "questions", found, "prepare more, or lower data.train_batch_size"
 
 
-def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[PreflightCheck]:
+def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Problem]:
     """Whether judges and search engine can be built: with their keys, which may be wrong, and their packages."""
     judge, tools = shape.settings.judge, shape.settings.tools
     built: dict[str, Callable[[], object]] = {"judge": lambda: build_judge(judge, environ)}
@@ -221,8 +209,8 @@ def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Prefligh
                 name = ENGINES[one.engine].spec.name
                 built[name if one is search else f"{name} ({one.engine})"] = partial(_require_engine, one, environ)
     for what, build in built.items():
-        refused = _refusal_of(build)
-        yield PreflightCheck(what, not refused, refused, "export it on every node, before ray start")
+        if refused := _refusal_of(build):
+            yield what, refused, "export it on every node, before ray start"
 
 
 def _require_engine(search: SearchConfig, environ: Mapping[str, str]) -> None:
@@ -243,32 +231,32 @@ def _refusal_of(call: Callable[[], object]) -> str:
     return ""
 
 
-def check_services(shape: RunShape, machine: Machine) -> list[PreflightCheck]:
-    """Whether judges and search engine answer: a check for each that does not."""
+def check_services(shape: RunShape, machine: Machine) -> list[Problem]:
+    """The judges and search engines that do not answer."""
     judge, tools = shape.settings.judge, shape.settings.tools
     probes = model_probes(machine.environ, judges=(judge.judge, *judge.also))
     silent = machine.find_silent([*probes, *search_probes(tools, machine.environ)])
     remedy = "correct its name, address or key; --no-probe skips this request of one token"
-    return [PreflightCheck(what, False, said, remedy) for what, said in silent.items()]
+    return [(what, said, remedy) for what, said in silent.items()]
 
 
-def check_embedder(shape: RunShape, machine: Machine) -> PreflightCheck:
+def check_embedder(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     """The bank's embedder: its package and its weights, which are never downloaded."""
     bank = shape.settings.bank
     if not shape.settings.meta_policy or bank.embedder not in WITH_WEIGHTS:
-        return PreflightCheck("embedder", True, bank.embedder)
+        return
     if machine.version_of("sentence-transformers") is None:
-        found = "sentence-transformers is not installed"
-        return PreflightCheck("embedder", False, found, "pip install 'rubricem[bank]'")
+        yield "embedder", "sentence-transformers is not installed", "pip install 'rubricem[bank]'"
+        return
     home = Path(machine.environ.get("HF_HOME", "~/.cache/huggingface"))
     cache = Path(machine.environ.get("HF_HUB_CACHE") or home / "hub")
     folder = bank.embedder_path or cache / "models--Qwen--Qwen3-Embedding-0.6B"
-    remedy = (
-        "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or set "
-        "rubricem.bank.embedder=minilm"
-    )
-    is_there = bank.embedder == MINILM or folder.expanduser().is_dir()
-    return PreflightCheck("embedder", is_there, f"{QWEN3} is not in {folder}", remedy)
+    if bank.embedder != MINILM and not folder.expanduser().is_dir():
+        remedy = (
+            "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or "
+            "set rubricem.bank.embedder=minilm"
+        )
+        yield "embedder", f"{QWEN3} is not in {folder}", remedy
 
 
 def require_ready(
@@ -280,16 +268,16 @@ def require_ready(
         ConfigError: the config itself is refused, or something is missing.
     """
     shape = read_run_shape(read_run_file(file, changes))
-    missing = [check for check in check_run(shape, machine or Machine(), probe=probe) if not check.is_ok]
-    if not missing:
+    problems = find_problems(shape, machine or Machine(), probe=probe)
+    if not problems:
         binds = search_bottleneck(shape, find_model_shape(shape.model), Assumptions()) if shape.device != "cpu" else ""
         sys.stderr.write(f"{binds}\n" if binds else "")
         return
-    width = max(len(check.what) for check in missing)
-    for check in missing:
-        sys.stderr.write(f"  {check.what:<{width}}  {check.found}\n  {'':<{width}}  -> {check.remedy}\n")
-    things = "thing is" if len(missing) == 1 else "things are"
-    message = f"{len(missing)} {things} missing for {file.stem}; nothing was started."
+    width = max(len(what) for what, _, _ in problems)
+    for what, found, remedy in problems:
+        sys.stderr.write(f"  {what:<{width}}  {found}\n  {'':<{width}}  -> {remedy}\n")
+    things = "thing is" if len(problems) == 1 else "things are"
+    message = f"{len(problems)} {things} missing for {file.stem}; nothing was started."
     if file.stem != "verl_almanac_cpu":
         message += f" The same recipe without GPUs, keys or network: {TRY_INSTEAD}"
     raise ConfigError(message)
