@@ -151,13 +151,12 @@ class CallKind(NamedTuple):
     dollars: float | None = 0.0
     """Of a step; None where the model is in no price table."""
 
-    def priced(self, model: str | None, fee: float = 0.0) -> "CallKind":
-        """The same calls to a model at its list price, or to none, and with a fee for each."""
-        price = price_of(model) if model else None
-        if price is None:
-            return self._replace(dollars=None if model else self.calls * fee)
-        tokens = price.cost(round(self.input_tokens), 0, round(self.output_tokens))
-        return self._replace(dollars=self.calls * (tokens + fee))
+
+def _priced(what: str, calls: float, model: str | None, *, read: float, written: float, fee: float = 0.0) -> CallKind:
+    """Calls to a model at its list price, or to none, with a fee for each."""
+    price = price_of(model) if model else None
+    each = fee if price is None else fee + price.cost(round(read), 0, round(written))
+    return CallKind(what, calls, read, written, None if model and price is None else calls * each)
 
 
 def add_known(amounts: Iterable[float | None]) -> float | None:
@@ -180,12 +179,11 @@ def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
 def _searching(tools: ToolsConfig, search: SearchConfig, calls: float) -> CallKind:
     """The calls of one search tool, at the price of the first of its engines."""
     model = search.model if isinstance(search, GoogleSearchConfig) and search.engine == "gemini" else None
-    kind = CallKind(f"{ENGINES[search.engine].spec.name} ({model or search.engine})", calls)
     # A remote tool server pays its engines too.
-    if tools.replay is not None or (tools.backend == "offline" and tools.remote is None):
-        return kind
-    read, written = _SEARCH_TOKENS if model else (0, 0)
-    return kind._replace(input_tokens=read, output_tokens=written).priced(model, search.dollars)
+    is_free = tools.replay is not None or (tools.backend == "offline" and tools.remote is None)
+    read, written = _SEARCH_TOKENS if model and not is_free else (0, 0)
+    what, fee = f"{ENGINES[search.engine].spec.name} ({model or search.engine})", 0.0 if is_free else search.dollars
+    return _priced(what, calls, None if is_free else model, read=read, written=written, fee=fee)
 
 
 def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallKind]:
@@ -195,19 +193,19 @@ def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallK
     shown = min(attempt, ask.trajectory_tokens)
     contrast = min(attempt * shape.group_size, ask.group_tokens)
     marks, rubrics = assumed.rubrics * _SCORE_TOKENS, assumed.rubrics * _RUBRIC_TOKENS
-    kinds = [
-        CallKind("rubrics", shape.questions, contrast + _PROPOSE_PROMPT, _PROPOSAL_TOKENS),
-        CallKind("scores", shape.attempts, shown + _SCORE_PROMPT + rubrics, marks),
+    kinds: list[tuple[str, float, float, float]] = [
+        ("rubrics", shape.questions, contrast + _PROPOSE_PROMPT, _PROPOSAL_TOKENS),
+        ("scores", shape.attempts, shown + _SCORE_PROMPT + rubrics, marks),
     ]
     if shape.settings.meta_policy:
         listed = reflection.num_candidates if reflection.mode == "listwise" else 1
         lessons = shape.reflected * reflection.num_candidates / listed
         read = listed * min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
-        kinds.append(CallKind("reflections", lessons, shown + _REFLECT_PROMPT + read, listed * 3 * _SCORE_TOKENS))
-    for kind in kinds:
-        written = kind.output_tokens + assumed.thought_tokens
-        called = kind._replace(what=f"judge: {kind.what} ({judge.model or judge.backend})", output_tokens=written)
-        yield called if judge.backend == RULES else called.priced(judge.model)
+        kinds.append(("reflections", lessons, shown + _REFLECT_PROMPT + read, listed * 3 * _SCORE_TOKENS))
+    model = None if judge.backend == RULES else judge.model
+    for what, calls, read, written in kinds:
+        named = f"judge: {what} ({judge.model or judge.backend})"
+        yield _priced(named, calls, model, read=read, written=written + assumed.thought_tokens)
 
 
 def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:

@@ -48,11 +48,14 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     hours = sum(step.values()) * shape.steps / 3_600
     longest = memory.cached_tokens // shape.total_tokens * shape.gpus // shape.tensor_parallel
     dollars = {kind.what: kind.dollars for kind in calls}
-    of_run = {
-        name: add_known(cost for what, cost in dollars.items() if what.startswith("judge") is (name == "judge"))
+    run = {
+        name: add_known(
+            None if kind.dollars is None else kind.dollars * shape.steps
+            for kind in calls
+            if kind.what.startswith("judge") is (name == "judge")
+        )
         for name in ("judge", "search")
     }
-    run = {name: None if cost is None else cost * shape.steps for name, cost in of_run.items()}
     return {
         "training GiB of a GPU": _summed(memory.training),
         "sampling GiB of a GPU": _summed(memory.sampling),
@@ -91,13 +94,6 @@ def _summed(parts: Mapping[str, float | None]) -> dict[str, float | None]:
     return {"total": add_known(parts.values()), **parts}
 
 
-def plans_over_nodes(shape: RunShape, model: ModelShape, assumed: Assumptions) -> dict[int, Plan]:
-    """By GPUs, for the run's own number of nodes and for the paper's; none on a CPU, where no GPU is planned."""
-    counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
-    sized = (shape.model_copy(update={"nodes": nodes}) for nodes in counts if shape.device != "cpu")
-    return {one.gpus: make_plan(one, model, assumed) for one in sized if one.gpus % one.sequence_parallel == 0}
-
-
 def print_plan(
     file: Path, changes: Iterable[str] = (), *, assumptions: Iterable[str] = (), as_json: bool = False
 ) -> None:
@@ -109,7 +105,10 @@ def print_plan(
     assumed = with_changes(Assumptions(), assumptions)
     shape = read_run_shape(read_run_file(file, changes))
     model = find_model_shape(shape.model)
-    plans = plans_over_nodes(shape, model, assumed)
+    counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
+    # On a CPU no GPU is planned.
+    sized = [shape.model_copy(update={"nodes": nodes}) for nodes in counts if shape.device != "cpu"]
+    plans = {one.gpus: make_plan(one, model, assumed) for one in sized if one.gpus % one.sequence_parallel == 0}
     document = {
         "config": file.stem,
         "model": shape.model,
