@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
@@ -21,7 +21,7 @@ from rubricem_agent.learn.checkpoint import (
 )
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
+from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.reflection.reflector import JudgedAttempt
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
@@ -38,24 +38,6 @@ ROWS = 3
 """The format of the rows in veRL's saved queue and of what is noted about their groups."""
 RANKS = "trainer.nnodes*n_gpus_per_node"
 _WEIGHTS = re.compile(r"global_step_(\d+)")
-
-
-class ServiceState(NamedTuple):
-    """The judge service and the question stream as they are saved; the bank is a file of its own."""
-
-    judge: dict[str, Any]
-    deferred: dict[str, Any]
-    waiting: Mapping[Ticket, Sequence[JudgedAttempt]]
-    """The judged groups of the pending reflections."""
-    noted: Mapping[str, Any]
-    """The judged groups that are not in the record yet."""
-    stream: dict[str, Any]
-
-    @property
-    def launched(self) -> set[Ticket]:
-        """Reflections that are pending, or finished and not trained on yet."""
-        rows = (*self.deferred["pending"], *self.deferred["done"], *self.deferred["failed"])
-        return {Ticket.read(row) for row in rows}
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
@@ -113,28 +95,15 @@ def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Che
     return checkpoint
 
 
-def save_service(root: Path, state: ServiceState, *, bank: RubricBank, step: int, identity: dict[str, Any]) -> None:
-    """Write the checkpoint of a step under `root`."""
-    states: dict[str, Any] = {
-        **state._asdict(),
-        "identity": identity,
-        "waiting": [_pack(ticket, attempts) for ticket, attempts in state.waiting.items()],
-        "noted": dict(state.noted),
-    }
-    parts = {name: json_part(one, file=f"{name}.json", step=step) for name, one in states.items()}
+def save_service(root: Path, states: Mapping[str, object], *, bank: RubricBank, step: int) -> None:
+    """Write the checkpoint of a step under `root`: states by name, and the bank."""
+    parts = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
     parts["bank"] = ("bank.npz", lambda path: save_snapshot(bank, path, step=step), step)
     save_checkpoint(root, step=step, parts=parts)
 
 
-def load_service(checkpoint: Checkpoint, bank: RubricBank) -> ServiceState:
-    """Read the state of the step that the weights are of; the bank is restored in place."""
-    load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
-    states = {name: checkpoint.read_json(name) for name in ServiceState._fields}
-    return ServiceState(**{**states, "waiting": dict(map(_unpack, states["waiting"]))})
-
-
-def _pack(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
-    """The rubrics are the group's, so they are saved once."""
+def pack_attempts(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
+    """The judged group of a pending reflection. The rubrics are the group's, so they are saved once."""
     return {
         "ticket": list(ticket),
         "rubrics": [rubric.model_dump(mode="json") for rubric in attempts[0].rubrics],
@@ -144,7 +113,7 @@ def _pack(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
     }
 
 
-def _unpack(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]:
+def unpack_attempts(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]:
     rubrics = tuple(Rubric.model_validate(one, strict=False) for one in form["rubrics"])
     attempts = tuple(
         JudgedAttempt(

@@ -6,7 +6,7 @@ advantages of its tokens. Other groups continue to be sampled meanwhile.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ import numpy.typing as npt
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.build.models import build_judge
 from rubricem_agent.learn.credit import credit_judged
-from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.metrics import read_log
-from rubricem_agent.learn.record import record_group
+from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder, record_group
 from rubricem_agent.memory.bank import Retrieval, Retrieved
+from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.reflection.reflector import (
     JudgedAttempt,
@@ -44,9 +44,9 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 
 from ..settings import with_run_seed
-from .checkpoint import ServiceState, check_identity, load_service, save_service
+from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
 from .engine_policy import EnginePolicy
-from .reporting import GroupLedger, JudgedGroup, is_valid, rollout_means
+from .reporting import JudgedGroup, is_valid, rollout_means
 from .rows import ScheduledQuery
 from .settings import VerlSettings, load_training_questions
 from .time_limits import Patience
@@ -81,8 +81,12 @@ class JudgeService(SharedLimits):
         self._launched: set[Ticket] = set()
         self._shown: dict[Ticket, Sequence[Retrieved]] = {}
         """Lessons in the prompts of the questions that are being sampled."""
-        self._references: dict[tuple[Ticket, Encounter], asyncio.Future[str]] = {}
-        self._ledger = GroupLedger(self.bank)
+        self._references: dict[Ticket, asyncio.Future[str]] = {}
+        self._judged: dict[str, JudgedGroup] = {}
+        """Credited groups that no step has trained on yet, by name."""
+        self._step, self._taken = 0, 0
+        """The latest step that trained on groups, and how many."""
+        self._recorder: RunRecorder | None = None
         self._recording: asyncio.Future[None] | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
@@ -125,13 +129,13 @@ class JudgeService(SharedLimits):
         """
         if not self.settings.meta_policy:
             return ""
-        key = _key(scheduled)
-        if key not in self._references:
-            self._references[key] = asyncio.ensure_future(self._retrieve(scheduled))
+        ticket = Ticket(scheduled.step, scheduled.query.key)
+        if ticket not in self._references:
+            self._references[ticket] = asyncio.ensure_future(self._retrieve(scheduled, ticket))
         # Shielded: cancelling one attempt must not cancel the others' lessons.
-        return await asyncio.shield(self._references[key])
+        return await asyncio.shield(self._references[ticket])
 
-    async def _retrieve(self, scheduled: ScheduledQuery) -> str:
+    async def _retrieve(self, scheduled: ScheduledQuery, ticket: Ticket) -> str:
         mode: Retrieval = "cross" if scheduled.encounter == "new" else "within"
         if mode == "within":
             await self.reflections.wait(scheduled.query.key, timeout=self.settings.time_limits.lesson)
@@ -140,7 +144,7 @@ class JudgeService(SharedLimits):
             mode = "cross"
             lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
         injection = self._injector.inject("", lessons, mode)
-        self._shown[_key(scheduled)[0]] = injection.shown
+        self._shown[ticket] = injection.shown
         return injection.block
 
     async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> TokenAdvantages:
@@ -188,13 +192,27 @@ class JudgeService(SharedLimits):
         Raises:
             JudgeError: the judge or the world lost too many of the step's rollouts (choice B7).
         """
-        taken = self._ledger.take(step, groups)
+        taken = self._take(step, groups)
         refuse_outage(
             [failure for one in taken for failure in one.failures], self.settings.judge.settings.failure_limit
         )
         await self.finish_record()
-        self._recording = asyncio.ensure_future(asyncio.to_thread(self._ledger.write, step, taken))
+        self._recording = asyncio.ensure_future(asyncio.to_thread(self._record, step, taken))
         return {**rollout_means(taken), "paused_seconds": round((await self.pauses())[1], 1)}
+
+    def _take(self, step: int, names: Iterable[str]) -> list[JudgedGroup]:
+        """The groups that an update trains on, in that order; a step may have several updates."""
+        if step != self._step:
+            self._step, self._taken = step, 0
+        taken = [self._judged.pop(name).taken(step, place) for place, name in enumerate(names, start=self._taken)]
+        self._taken += len(taken)
+        return taken
+
+    def _record(self, step: int, groups: Sequence[JudgedGroup]) -> None:
+        """Write groups and the bank's changes into the record, if the run keeps one."""
+        if self._recorder is not None:
+            self._recorder.record_step([(one.group, one.rollouts) for one in groups])
+            self._recorder.record_lessons(self.bank.contents(since=self._recorder.bank_revision), step=step)
 
     async def pauses(self) -> tuple[bool, float]:
         """Whether the run is paused because judge or search is away, and the seconds of all pauses so far."""
@@ -249,18 +267,20 @@ class JudgeService(SharedLimits):
         groups are judged. Returns the groups credited since the last checkpoint, which the queue has to contain first.
         """
         self._may_score.clear()
-        self._ledger.forget_others({*held, *self._scored})
+        known = {*held, *self._scored}
+        self._judged = {name: group for name, group in self._judged.items() if name in known}
         # No reflection may enter the bank, which is written last, after the others were counted as pending.
         async with self._reflector.writing if self._reflector is not None else nullcontext():
             scored, self._scored = tuple(self._scored), []
-            state = ServiceState(
-                judge=self.judge.state_dict(),
-                deferred=self.reflections.state_dict(),
-                waiting={ticket: self._attempts[ticket] for ticket in self.reflections.pending},
-                noted=self._ledger.state_dict(),
-                stream=stream,
-            )
-            await asyncio.to_thread(save_service, root, state, bank=self.bank, step=step, identity=identity)
+            states = {
+                "judge": self.judge.state_dict(),
+                "deferred": self.reflections.state_dict(),
+                "waiting": [pack_attempts(ticket, self._attempts[ticket]) for ticket in self.reflections.pending],
+                "noted": {name: group.model_dump(mode="json") for name, group in self._judged.items()},
+                "stream": stream,
+                "identity": identity,
+            }
+            await asyncio.to_thread(save_service, root, states, bank=self.bank, step=step)
         return scored
 
     async def resume_scoring(self) -> None:
@@ -277,13 +297,21 @@ class JudgeService(SharedLimits):
         """
         checkpoint = check_identity(root, step=step, identity=identity)
         with checkpoint.restoring():
-            state = load_service(checkpoint, self.bank)
-            self.judge.load_state_dict(state.judge)
-            self.reflections.load_state_dict(state.deferred)
-            self._attempts = dict(state.waiting)
-            self._launched = state.launched
-            self._ledger.load_state_dict(state.noted)
-        return state.stream, self._ledger.remove_failed(self.settings.judge.settings.failure_limit)
+            load_snapshot(self.bank, checkpoint.path("bank"), step=checkpoint.step)
+            deferred, stream = checkpoint.read_json("deferred"), checkpoint.read_json("stream")
+            self.judge.load_state_dict(checkpoint.read_json("judge"))
+            self.reflections.load_state_dict(deferred)
+            # Pending, or finished and not trained on yet.
+            self._launched = {Ticket.read(row) for kind in ("pending", "done", "failed") for row in deferred[kind]}
+            self._attempts = dict(map(unpack_attempts, checkpoint.read_json("waiting")))
+            judged = {
+                name: JudgedGroup.model_validate(saved, strict=False)
+                for name, saved in checkpoint.read_json("noted").items()
+            }
+        limit = self.settings.judge.settings.failure_limit
+        spoilt = [name for name, one in judged.items() if sum(map(bool, one.failures)) > limit * len(one.failures)]
+        self._judged = {name: one for name, one in judged.items() if name not in spoilt}
+        return stream, tuple(spoilt)
 
     async def begin_record(self, run: Path, step: int) -> None:
         """Record groups in the run's folder, after `step`.
@@ -291,7 +319,10 @@ class JudgeService(SharedLimits):
         Raises:
             UsageError: the folder cannot be written.
         """
-        await asyncio.to_thread(self._ledger.begin_record, run, step, self.tokenizer)
+        tokenizer, recorder = self.tokenizer, RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
+        await asyncio.to_thread(recorder.begin, step, embedder=self.bank.embedder_name)
+        recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
+        self._recorder = recorder
 
     async def resume_audit(self, run: Path, step: int) -> None:
         """Take the history of gaps from the run's log, up to a step."""
@@ -303,9 +334,8 @@ class JudgeService(SharedLimits):
         self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, name: str
     ) -> list[TokenAdvantages]:
         """Judge and credit a complete group. A bug or a used-up budget is raised by the next `collect`."""
-        key = _key(scheduled)
-        ticket = key[0]
-        self._references.pop(key, None)
+        ticket = Ticket(scheduled.step, scheduled.query.key)
+        self._references.pop(ticket, None)
         shown = self._shown.pop(ticket, ())
         group = Group.of(scheduled.query, (rollout.reading for rollout in rollouts))
         try:
@@ -373,7 +403,7 @@ class JudgeService(SharedLimits):
         fallbacks = sum(
             is_valid(one) and bool(filled.any()) for one, filled in zip(entries, credit.filled, strict=True)
         )
-        self._ledger.add(name, JudgedGroup(group=entry, rollouts=tuple(entries), fallbacks=fallbacks))
+        self._judged[name] = JudgedGroup(group=entry, rollouts=tuple(entries), fallbacks=fallbacks)
         spread = credit.spread(stage_ids)
         return [spread[row] if one.trained else None for row, one in enumerate(entries)]
 
@@ -384,26 +414,22 @@ class JudgeService(SharedLimits):
 
 
 def _judges(settings: VerlSettings) -> tuple[Judge, ReflectionJudge]:
-    if settings.almanac is not None:
-        questions = load_questions(shipped_questions_path())
-        judge = AlmanacJudge(questions, knobs=settings.almanac.knobs, seed=settings.seed)
-        return judge, judge
-    built = build_judge(settings.judge)
-    return built.judge, built.reflection_judge
+    if settings.almanac is None:
+        built = build_judge(settings.judge)
+        return built.judge, built.reflection_judge
+    questions = load_questions(shipped_questions_path())
+    judge = AlmanacJudge(questions, knobs=settings.almanac.knobs, seed=settings.seed)
+    return judge, judge
 
 
 def _held_out(settings: VerlSettings) -> HeldOutAudit | None:
-    held_out = settings.held_out_judge
+    held_out, seed = settings.held_out_judge, derive_seed(settings.seed, "held-out judge")
     if held_out is None:
         return None
-    seed = derive_seed(settings.seed, "held-out judge")
+    judge: Judge = AlmanacJudge(load_questions(shipped_questions_path()), seed=seed)
     if held_out.judge is not None:
-        return HeldOutAudit(build_judge(held_out.judge).judge, settings=held_out, seed=seed)
-    return HeldOutAudit(AlmanacJudge(load_questions(shipped_questions_path()), seed=seed), settings=held_out, seed=seed)
-
-
-def _key(scheduled: ScheduledQuery) -> tuple[Ticket, Encounter]:
-    return Ticket(scheduled.step, scheduled.query.key), scheduled.encounter
+        judge = build_judge(held_out.judge).judge
+    return HeldOutAudit(judge, settings=held_out, seed=seed)
 
 
 def refuse_outage(failures: Sequence[str], limit: float) -> None:

@@ -1,12 +1,8 @@
-"""What a run on veRL writes: metrics.jsonl and config.json as in the local trainer, metrics for trackers, the record.
-
-A group is judged and credited before a step trains on it. Its report and its record wait until then, and stand under
-the trainer's step, which is later than the question's own where steps are sampled ahead.
-"""
+"""What a run on veRL writes: metrics.jsonl and config.json as in the local trainer, and metrics for trackers."""
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.metrics import mean_by_stage, measure_rollouts
-from rubricem_agent.learn.record import RECORD_FOLDER, GroupEntry, RolloutEntry, RunRecorder
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.policy.tokens import PolicyTokenizer
+from rubricem_agent.learn.record import GroupEntry, RolloutEntry
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES, Frozen
 
@@ -24,8 +18,6 @@ from ..settings import make_out
 from .settings import VerlSettings
 
 PREFIX = "rubricem"
-SWITCH = "rubricem.record=false"
-"""The setting that turns the record off."""
 
 
 def write_settings(folder: Path, settings: VerlSettings, config: Any) -> None:
@@ -76,6 +68,12 @@ class JudgedGroup(Frozen):
     rollouts: tuple[RolloutEntry, ...]
     fallbacks: int
     """Rollouts in which scoring a stage failed, and the group's mean stands in."""
+
+    def taken(self, step: int, place: int) -> "JudgedGroup":
+        """The group as one of the step that trains on it, later than its question's own where steps are sampled ahead."""
+        position = {"step": step, "place": place}
+        rollouts = tuple(one.model_copy(update=position) for one in self.rollouts)
+        return self.model_copy(update={"group": self.group.model_copy(update=position), "rollouts": rollouts})
 
     @property
     def failures(self) -> list[str]:
@@ -146,72 +144,3 @@ def flat_metrics(report: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, f
         elif isinstance(value, int | float):
             flat[name] = float(value)
     return flat
-
-
-class GroupLedger:
-    """The judged groups that no step has trained on yet, by name, and the record that they go to, if the run keeps one."""
-
-    def __init__(self, bank: RubricBank) -> None:
-        self._bank = bank
-        self._recorder: RunRecorder | None = None
-        self._waiting: dict[str, JudgedGroup] = {}
-        self._step, self._taken = 0, 0
-        """Of the latest step, and groups taken by it."""
-
-    def begin_record(self, run: Path, step: int, tokenizer: PolicyTokenizer) -> None:
-        """Keep a record in the run's folder, after `step`, the last one that is not repeated.
-
-        Raises:
-            UsageError: the folder cannot be written.
-        """
-        self._recorder = RunRecorder(run / RECORD_FOLDER, switch=SWITCH)
-        self._recorder.begin(step, embedder=self._bank.embedder_name)
-        self._recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
-
-    def add(self, name: str, group: JudgedGroup) -> None:
-        """Keep a judged group until a step trains on it."""
-        self._waiting[name] = group
-
-    def take(self, step: int, names: Iterable[str]) -> list[JudgedGroup]:
-        """The groups that a step trains on, in that order, as groups of that step."""
-        if step != self._step:
-            self._step, self._taken = step, 0
-        taken = []
-        for place, judged in enumerate(map(self._waiting.pop, names), start=self._taken):
-            position = {"step": step, "place": place}
-            rollouts = tuple(one.model_copy(update=position) for one in judged.rollouts)
-            group = judged.group.model_copy(update=position)
-            taken.append(judged.model_copy(update={"group": group, "rollouts": rollouts}))
-        self._taken += len(taken)
-        return taken
-
-    def write(self, step: int, groups: Sequence[JudgedGroup]) -> None:
-        """Write groups that were taken, and the bank's changes; nothing without a record.
-
-        Raises:
-            UsageError: the disk refuses.
-        """
-        if self._recorder is not None:
-            self._recorder.record_step([(one.group, one.rollouts) for one in groups])
-            self._recorder.record_lessons(self._bank.contents(since=self._recorder.bank_revision), step=step)
-
-    def forget_others(self, held: Collection[str]) -> None:
-        """Forget the groups that veRL has dropped."""
-        self._waiting = {name: group for name, group in self._waiting.items() if name in held}
-
-    def remove_failed(self, limit: float) -> tuple[str, ...]:
-        """Remove the groups in which more than `limit` of the rollouts failed; returns their names."""
-        failed = [
-            name
-            for name, group in self._waiting.items()
-            if sum(map(bool, group.failures)) > limit * len(group.rollouts)
-        ]
-        self.forget_others(self._waiting.keys() - set(failed))
-        return tuple(failed)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {name: group.model_dump(mode="json") for name, group in self._waiting.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._waiting = {name: JudgedGroup.model_validate(saved, strict=False) for name, saved in state.items()}

@@ -11,7 +11,7 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
 from tests.lanes.verl.runs import LIMIT, SMALL, started
-from trainers.verl_backend.checkpoint import FOLDER, MARKER, ServiceState, identity_of, save_service
+from trainers.verl_backend.checkpoint import FOLDER, MARKER, identity_of, save_service
 from trainers.verl_backend.launch import check_resume, read_config
 from trainers.verl_backend.settings import read_section
 
@@ -24,9 +24,7 @@ def saved(tmp_path):
     """The checkpoint of step 6 of a run with the config as it is."""
     settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
     bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
-    state = ServiceState(judge={}, deferred={}, waiting={}, noted={}, stream={})
-    identity = identity_of(config(tmp_path), settings)
-    save_service(tmp_path / FOLDER, state, bank=bank, step=6, identity=identity)
+    save_service(tmp_path / FOLDER, {"identity": identity_of(config(tmp_path), settings)}, bank=bank, step=6)
     (tmp_path / MARKER).write_text("6")
     return tmp_path
 

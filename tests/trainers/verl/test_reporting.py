@@ -39,7 +39,7 @@ async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[Judg
     rollouts = [with_tokens(await attempt(text), (0, 3)) for text in ATTEMPTS]
     calls = [service.submit(NEW, one, group="g", index=index) for index, one in enumerate(rollouts)]
     await asyncio.gather(*calls)
-    return service._ledger.take(5, ["g"])
+    return service._take(5, ["g"])
 
 
 async def test_the_means_of_a_step_are_over_all_its_rollouts(model_folder):
