@@ -45,8 +45,8 @@ from rubricem_env.world.judge import AlmanacJudge, true_quality
 
 from ..settings import with_run_seed
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
-from .engine_policy import EnginePolicy
 from .reporting import JudgedGroup, is_valid, rollout_means
+from .rollout import EnginePolicy
 from .rows import ScheduledQuery
 from .settings import VerlSettings, load_training_questions
 from .time_limits import Patience

@@ -5,7 +5,7 @@ import pytest
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_env.domain.errors import ModelError
 from tests.trainers.verl.fakes import FakeClient
-from trainers.verl_backend.engine_policy import EnginePolicy
+from trainers.verl_backend.rollout import EnginePolicy
 
 OPENING = Opening("s", "How wide?")
 ACTION = "<think>t</think><answer>60 m</answer>"
