@@ -12,7 +12,6 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.build.evals import limits_of
 from rubricem_agent.config import WITH_WEIGHTS
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm import export_traces
@@ -68,15 +67,12 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Run one episode and wait for its credit."""
         query = Query.model_validate_json(row["query"])
-        service = ray.get_actor(NAME)
         fields = await _runner(_described(self.config)).run(
             ScheduledQuery(query, int(row["lesson_step"]), "new" if row["encounter"] == "new" else "repeat"),
             group=str(row["uid"]),
             index=int(row["session_id"]),
             step=int(row["global_steps"]),
             client=self.server_manager,
-            references=service.references.remote,
-            submit=service.submit.remote,
             temperature=float(sampling_params["temperature"]),
         )
         # With a reward veRL calls no reward worker.
@@ -102,11 +98,5 @@ def _runner(described: str) -> EpisodeRunner:
     fields = json.loads(described)
     settings = read_section(fields["section"])
     share = settings.model_copy(update={"tools": share_of(settings.tools, fields["workers"])})
-    service, length = ray.get_actor(NAME), fields["max_length"]
-    return EpisodeRunner(
-        share,
-        model=Path(fields["model"]),
-        max_length=length,
-        limiter_of=limits_of(service),
-        service=None if settings.almanac is not None else service,
-    )
+    service, model = ray.get_actor(NAME), Path(fields["model"])
+    return EpisodeRunner(share, model=model, max_length=fields["max_length"], service=service)

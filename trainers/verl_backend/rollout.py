@@ -6,17 +6,16 @@ The policy makes a single call of veRL's `LLMServerClient`: nothing here needs v
 import asyncio
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from rubricem_agent.build.tools import OpenTools, open_tools
+from rubricem_agent.build.evals import limits_of
+from rubricem_agent.build.tools import open_tools
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import load_tokenizer
+from rubricem_agent.policy.openai_compatible import STOP_STRINGS
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
@@ -24,17 +23,15 @@ from rubricem_agent.rollout.run import Attempt, Setting, run_episode
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Episode
-from rubricem_env.llm.limits import LimiterOf, own_limiter
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 from .rows import ScheduledQuery, episode_row
 from .settings import VerlSettings
 
-STOPS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
-"""What engines are told to stop at."""
+AWAY = 8
+"""Failures of a search engine in a row, over all episodes of a process, after which it counts as away."""
 
 
 class EnginePolicy:
@@ -94,7 +91,7 @@ class _EngineConversation(TokenConversation):
             "top_k": -1,
             "max_tokens": max_tokens,
             "logprobs": True,
-            "stop": list(STOPS),
+            "stop": list(STOP_STRINGS),
             "include_stop_str_in_output": True,
         }
         with boundary(ModelError, "get a turn from the sampling engine"):
@@ -110,22 +107,18 @@ class _EngineConversation(TokenConversation):
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
             if turn.take(token_id, logprob) is not None:
                 return
-        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOPS):
+        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOP_STRINGS):
             turn.end = "stopped"
-
-
-AWAY = 8
-"""Failures of a search engine in a row, over all episodes of a process, after which it counts as away."""
 
 
 class PatientSearch:
     """A search engine whose calls wait while it is away: no policy should learn to answer without it.
 
-    `wait` returns at the next probe, or False where the patience is exhausted; `resume` says that the engine is back.
+    `service` is Ray's handle of the judge service, which has the patience.
     """
 
-    def __init__(self, tool: Tool, wait: Callable[[], Awaitable[bool]], resume: Callable[[], Awaitable[None]]) -> None:
-        self._tool, self._wait, self._resume = tool, wait, resume
+    def __init__(self, tool: Tool, service: Any) -> None:
+        self._tool, self._service = tool, service
         self.spec = tool.spec
         self._failures = 0
         self.failure = ""
@@ -137,13 +130,13 @@ class PatientSearch:
             result = await self._tool.call(call)
             if result.status not in (ToolStatus.ERROR, ToolStatus.TIMEOUT):
                 if self._failures >= AWAY:
-                    await self._resume()
+                    await self._service.search_is_back.remote()
                 self._failures, self.failure = 0, ""
                 return result
             self._failures += 1
             if self._failures < AWAY:
                 return result
-            if not await self._wait():
+            if not await self._service.wait_for_search.remote():
                 self.failure = f"{self.spec.name} was away for longer than rubricem.outage.patience: {result.message}"
                 return result
 
@@ -151,18 +144,9 @@ class PatientSearch:
 class EpisodeRunner:
     """One for each worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
 
-    def __init__(
-        self,
-        settings: VerlSettings,
-        *,
-        model: Path,
-        max_length: int,
-        limiter_of: LimiterOf = own_limiter,
-        service: Any = None,
-    ) -> None:
-        """`service` is Ray's handle of the judge service, which knows of outages; without it none is waited for."""
+    def __init__(self, settings: VerlSettings, *, model: Path, max_length: int, service: Any) -> None:
+        """`service` is Ray's handle of the judge service."""
         self._settings = settings
-        self._limiter_of = limiter_of
         self._service = service
         self._searches: list[PatientSearch] = []
         self._tokenizer = load_tokenizer(model)
@@ -172,21 +156,11 @@ class EpisodeRunner:
         self._toolbox: Toolbox | None = None
 
     async def run(
-        self,
-        scheduled: ScheduledQuery,
-        *,
-        group: str,
-        index: int,
-        step: int,
-        client: Any,
-        references: Callable[[ScheduledQuery], Awaitable[str]],
-        submit: Callable[..., Awaitable[npt.NDArray[np.floating] | None]],
-        temperature: float,
+        self, scheduled: ScheduledQuery, *, group: str, index: int, step: int, client: Any, temperature: float
     ) -> dict[str, Any]:
         """Run one episode and wait for its token advantages. Whatever fails on the way, the group gets its rollout.
 
-        `references` and `submit` are the judge service's methods, called here or through Ray. `step` is the one in
-        which veRL requested the episode.
+        `step` is the one in which veRL requested the episode.
         """
         policy = EnginePolicy(client, self._tokenizer, max_length=self._max_length)
         trained_opening: list[int] | None = None
@@ -196,7 +170,9 @@ class EpisodeRunner:
                 prompt = agent_prompt(toolbox.names, style=self._settings.style, system=self._settings.system)
                 plain = opening = prompt.opening(scheduled.query)
                 if self._settings.references.is_guided(index, scheduled.step):
-                    opening = prompt.opening(scheduled.query, references=await references(scheduled))
+                    opening = prompt.opening(
+                        scheduled.query, references=await self._service.references.remote(scheduled)
+                    )
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
@@ -211,29 +187,26 @@ class EpisodeRunner:
             episode = Episode(scheduled.query)
             episode.abandon()
             rollout = Rollout(trajectory=episode.trajectory, policy=EnginePolicy.name, failure=str(failure))
-        advantages = await submit(scheduled, rollout, group=group, index=index)
+        advantages = await self._service.submit.remote(scheduled, rollout, group=group, index=index)
         versions = policy.versions(default=step)
         return episode_row(
             rollout, advantages, group=group, tokenizer=self._tokenizer, versions=versions, opening=trained_opening
         )
 
     async def _tools(self) -> Toolbox:
+        """The tools. Outside the almanac the search engines among them wait for their return."""
         async with self._opening_tools:
             if self._toolbox is None:
-                tools = open_tools(self._settings.tools, os.environ, limiter_of=self._limiter_of)
+                tools = open_tools(self._settings.tools, os.environ, limiter_of=limits_of(self._service))
                 opened = await self._stack.enter_async_context(tools)
-                self._toolbox = self._patient(opened)
+                toolbox = opened.toolbox
+                if self._settings.almanac is None and isinstance(toolbox, LocalToolbox):
+                    patient = {
+                        name: PatientSearch(tool, self._service)
+                        for name, tool in toolbox.tools.items()
+                        if name in (GOOGLE_SEARCH, SNIPPET_SEARCH)
+                    }
+                    self._searches += patient.values()
+                    toolbox = LocalToolbox(*{**toolbox.tools, **patient}.values(), redactor=opened.redactor)
+                self._toolbox = toolbox
             return self._toolbox
-
-    def _patient(self, opened: OpenTools) -> Toolbox:
-        """The tools, of which the search engines wait for their return."""
-        toolbox, service = opened.toolbox, self._service
-        if service is None or not isinstance(toolbox, LocalToolbox):
-            return toolbox
-        tools = dict[str, Tool](toolbox.tools)
-        for name in (GOOGLE_SEARCH, SNIPPET_SEARCH):
-            if name in tools:
-                search = PatientSearch(tools[name], service.wait_for_search.remote, service.search_is_back.remote)
-                tools[name] = search
-                self._searches.append(search)
-        return LocalToolbox(*tools.values(), redactor=opened.redactor)

@@ -1,6 +1,7 @@
-"""Sampling engines of veRL: one that writes given turns, and one that fails."""
+"""Sampling engines of veRL: one that writes given turns, and one that fails; and Ray's handle of an actor."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rubricem_agent.policy.tokens import PolicyTokenizer
@@ -41,3 +42,13 @@ class BrokenClient:
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> FakeReply:
         raise ConnectionError("the actor died")
+
+
+class FakeHandle:
+    """Ray's handle of an actor that stands in this process."""
+
+    def __init__(self, actor: object) -> None:
+        self._actor = actor
+
+    def __getattr__(self, method: str) -> SimpleNamespace:
+        return SimpleNamespace(remote=lambda *given, **named: getattr(self._actor, method)(*given, **named))

@@ -1,12 +1,10 @@
 """Episodes over an engine get their credit, and are submitted whatever fails."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
-from tests.trainers.verl.fakes import BrokenClient, FakeClient
+from tests.trainers.verl.fakes import BrokenClient, FakeClient, FakeHandle
 from tests.trainers.verl.test_judge_service import make_service
 from trainers.verl_backend.rollout import AWAY, EpisodeRunner, PatientSearch
 from trainers.verl_backend.rows import OURS, ScheduledQuery
@@ -37,24 +35,15 @@ class FakeService:
         return None if rollout.failure else np.ones(len(rollout.tokens.ids))
 
 
-def runner(model_folder, **references):
-    sections = {"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}, "references": references}
-    settings = read_section(sections)
-    return EpisodeRunner(settings, model=model_folder, max_length=4_096)
+def runner(model_folder, service, **settings):
+    sections = {"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}, **settings}
+    return EpisodeRunner(read_section(sections), model=model_folder, max_length=4_096, service=FakeHandle(service))
 
 
 async def play(model_folder, client, service, **references):
     """The second attempt of a group."""
-    return await runner(model_folder, **references).run(
-        SCHEDULED,
-        group="g",
-        index=1,
-        step=7,
-        client=client,
-        references=service.references,
-        submit=service.submit,
-        temperature=1.0,
-    )
+    episodes = runner(model_folder, service, references=references)
+    return await episodes.run(SCHEDULED, group="g", index=1, step=7, client=client, temperature=1.0)
 
 
 async def test_an_episode_is_played_with_its_lessons_and_tools_to_one_row(model_folder, tokenizer):
@@ -125,11 +114,18 @@ OK, ERROR, TIMEOUT = ToolStatus.OK, ToolStatus.ERROR, ToolStatus.TIMEOUT
 QUERY = ToolCall(name="google_search", query="a")
 
 
-def patient(engine, patience):
-    async def resume():
-        patience.end()
+class Outages:
+    """The judge service's part in an outage of search."""
 
-    return PatientSearch(engine, patience.wait, resume)
+    def __init__(self, patience):
+        self.wait_for_search, self._patience = patience.wait, patience
+
+    async def search_is_back(self):
+        self._patience.end()
+
+
+def patient(engine, patience):
+    return PatientSearch(engine, FakeHandle(Outages(patience)))
 
 
 async def test_a_search_engine_that_is_away_pauses_its_calls_until_it_is_back():
@@ -171,26 +167,12 @@ async def test_an_outage_of_search_pauses_the_run_as_one_of_the_judge_does(model
 
 
 async def test_an_episode_whose_search_stayed_away_is_lost_and_says_so(model_folder, tokenizer):
-    async def gives_up():
-        return False
-
     service = FakeService()
-    handle = SimpleNamespace(
-        wait_for_search=SimpleNamespace(remote=gives_up), search_is_back=SimpleNamespace(remote=gives_up)
-    )
-    settings = read_section({"almanac": {}, "system": "Search.", "limits": {"max_tokens": 1_400}})
-    episodes = EpisodeRunner(settings, model=model_folder, max_length=4_096, service=handle)
+    service.wait_for_search = Patience(0, 0.001).wait
+    episodes = runner(model_folder, service, almanac=None, questions="q.jsonl")
     await episodes._tools()
     episodes._searches[0]._tool = Engine(ERROR)
     episodes._searches[0]._failures = AWAY
-    await episodes.run(
-        SCHEDULED,
-        group="g",
-        index=0,
-        step=7,
-        client=FakeClient(tokenizer, [CALL, ANSWER]),
-        references=service.references,
-        submit=service.submit,
-        temperature=1.0,
-    )
+    client = FakeClient(tokenizer, [CALL, ANSWER])
+    await episodes.run(SCHEDULED, group="g", index=0, step=7, client=client, temperature=1.0)
     assert "google_search was away for longer" in service.submitted[0].failure
