@@ -28,7 +28,6 @@ from .settings import SECTION, read_section
 TRAINER = f"{__package__}.trainer"
 PLUGIN = "rubricem_trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
-ENGINE = "transformers"
 _CONNECT_SECONDS = 10.0
 
 
@@ -43,7 +42,12 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
     apply_asynchrony(config, settings)
     refuse_impossible(config, settings)
-    _refuse_unknown_engine(config.actor_rollout_ref.rollout.name)
+    engine = config.actor_rollout_ref.rollout.name
+    if engine != "vllm" and PLUGIN not in os.environ.get(EXTERNAL_MODULES, "").split(","):
+        raise ConfigError(
+            f"actor_rollout_ref.rollout.name is {engine}, which veRL does not know without our plugin. Set "
+            f"{EXTERNAL_MODULES}: {PLUGIN} under ray_kwargs.ray_init.runtime_env.env_vars, as verl_almanac_cpu.yaml does."
+        )
     with closing(lock_folder(Path(config.trainer.default_local_dir).absolute(), key="trainer.default_local_dir")):
         check_resume(config)
         refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
@@ -55,14 +59,6 @@ def set_environment(file: Path) -> None:
     variables = value_at(read_yaml(file), "ray_kwargs.ray_init.runtime_env.env_vars", {})
     for name, value in variables.items():
         os.environ.setdefault(str(name), str(value))
-
-
-def _refuse_unknown_engine(name: str) -> None:
-    if name == ENGINE and PLUGIN not in os.environ.get(EXTERNAL_MODULES, "").split(","):
-        raise ConfigError(
-            f"actor_rollout_ref.rollout.name is {name}, which veRL does not know without our plugin. Set "
-            f"{EXTERNAL_MODULES}: {PLUGIN} under ray_kwargs.ray_init.runtime_env.env_vars, as verl_almanac_cpu.yaml does."
-        )
 
 
 def read_config(file: Path, changes: Sequence[str]) -> Any:

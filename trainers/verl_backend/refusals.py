@@ -25,14 +25,15 @@ def refuse_impossible(config: Any, settings: VerlSettings) -> None:
     Raises:
         ConfigError: the sentence of that rule.
     """
-    for rules in (_ignored, _correction, _unsupported, _separate, _lengths, _load, _asynchrony, _shared_files):
+    for rules in (_unsupported, _correction, _separate, _sizes, _asynchrony):
         for sentence in rules(config, settings):
             raise ConfigError(sentence)
 
 
-def _ignored(config: Any, settings: VerlSettings) -> Iterator[str]:
-    """Options of veRL whose code ours replaces."""
-    algorithm, trainer, optim = config.algorithm, config.trainer, config.actor_rollout_ref.actor.optim
+def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:
+    """Options of veRL whose code ours replaces, and what lacks something that we need."""
+    algorithm, trainer, tools = config.algorithm, config.trainer, settings.tools
+    actor, engine = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.name
     options = {
         "trainer.val_before_train": trainer.val_before_train,
         "trainer.test_freq": trainer.test_freq > 0,
@@ -49,16 +50,28 @@ def _ignored(config: Any, settings: VerlSettings) -> Iterator[str]:
             f"algorithm.adv_estimator is {algorithm.adv_estimator}, and rollouts arrive with their advantages. Set it to "
             f"{ESTIMATOR}, and choose the credit method with rubricem.credit."
         )
-    if (
-        optim.get("lr_scheduler_type", "constant") != "constant"
-        or max(optim.get("lr_warmup_steps", 0) or 0, optim.get("lr_warmup_steps_ratio", 0) or 0) > 0
-    ):
+    warm_up = (actor.optim.get(name, 0) or 0 for name in ("lr_warmup_steps", "lr_warmup_steps_ratio"))
+    if actor.optim.get("lr_scheduler_type", "constant") != "constant" or max(warm_up) > 0:
         yield (
             "actor_rollout_ref.actor.optim has a learning rate that changes, and a step takes two updates, each of which "
             "moves veRL's schedule. Set lr_scheduler_type=constant and no warm-up, as in the paper."
         )
-    if trainer.total_training_steps is None:
-        yield "trainer.total_training_steps is not set, and the curriculum has no end. Set it."
+    if engine not in ENGINES:
+        yield (
+            f"actor_rollout_ref.rollout.name is {engine}: a turn ends at a tag that must stay in the text, and veRL "
+            f"does not translate that parameter (include_stop_str_in_output) for it. Set it to {' or '.join(ENGINES)}."
+        )
+    if actor.strategy not in STRATEGIES:
+        yield (
+            f"actor_rollout_ref.actor.strategy is {actor.strategy}, which was never run with two updates a step. Set it "
+            f"to {' or '.join(STRATEGIES)}."
+        )
+    if trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
+        yield (
+            f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {trainer.nnodes} "
+            "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
+            "rubricem.tools.remote.url, or remove the path for a cache in each worker's memory."
+        )
 
 
 def _correction(config: Any, settings: VerlSettings) -> Iterator[str]:
@@ -77,29 +90,12 @@ def _correction(config: Any, settings: VerlSettings) -> Iterator[str]:
         )
 
 
-def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:
-    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    if rollout.name not in ENGINES:
-        yield (
-            f"actor_rollout_ref.rollout.name is {rollout.name}: a turn ends at a tag that must stay in the text, and veRL "
-            f"does not translate that parameter (include_stop_str_in_output) for it. Set it to {' or '.join(ENGINES)}."
-        )
-    if actor.strategy not in STRATEGIES:
-        yield (
-            f"actor_rollout_ref.actor.strategy is {actor.strategy}, which was never run with two updates a step. Set it "
-            f"to {' or '.join(STRATEGIES)}."
-        )
-
-
 def _separate(config: Any, settings: VerlSettings) -> Iterator[str]:
     if config.trainer.v1.trainer_mode != SEPARATE:
         return
-    actor, rollout, batch = (
-        config.actor_rollout_ref.actor,
-        config.actor_rollout_ref.rollout,
-        config.data.train_batch_size,
-    )
-    updates, transport = config.trainer.v1.separate_async.parameter_sync_step, rollout.checkpoint_engine.backend
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    updates, batch = config.trainer.v1.separate_async.parameter_sync_step, config.data.train_batch_size
+    transport = rollout.checkpoint_engine.backend
     if config.trainer.device == "cpu" and transport not in ("naive", RAY):
         yield (
             f"{SEPARATE} on a CPU takes no transport but {RAY!r}, and the config has {transport!r}, which goes from "
@@ -125,35 +121,25 @@ def _separate(config: Any, settings: VerlSettings) -> Iterator[str]:
         )
 
 
-def _lengths(config: Any, settings: VerlSettings) -> Iterator[str]:
-    """Rows longer than what a worker takes at once stop a run, on the first day or the last."""
-    model = config.actor_rollout_ref
-    if not model.actor.use_dynamic_bsz:
-        return
-    room = model.actor.ppo_max_token_len_per_gpu * model.actor.ulysses_sequence_parallel_size
-    lengths = {"actor_rollout_ref.rollout.max_model_len": model.rollout.max_model_len}
+def _sizes(config: Any, settings: VerlSettings) -> Iterator[str]:
+    """Rows longer than what a worker takes at once stop a run, on the first day or the last; too many requests hang it."""
+    actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
+    room = actor.ppo_max_token_len_per_gpu * actor.ulysses_sequence_parallel_size if actor.use_dynamic_bsz else math.inf
+    lengths = {"actor_rollout_ref.rollout.max_model_len": rollout.max_model_len}
+    requests = (1 + steps_ahead(config)) * config.data.train_batch_size * rollout.n
     if settings.meta_policy:
         lengths["rubricem.reflection.total_tokens"] = settings.reflection.total_tokens
+        requests += config.data.train_batch_size * settings.reflection.num_candidates
     for name, length in lengths.items():
         if length is not None and length > room:
             yield (
                 f"{name} is {length}, and training holds rows of {room} tokens "
-                f"(actor_rollout_ref.actor.ppo_max_token_len_per_gpu={model.actor.ppo_max_token_len_per_gpu} on "
-                f"{model.actor.ulysses_sequence_parallel_size} GPUs a sequence). Lower the one or raise the other."
+                f"(actor_rollout_ref.actor.ppo_max_token_len_per_gpu={actor.ppo_max_token_len_per_gpu} on "
+                f"{actor.ulysses_sequence_parallel_size} GPUs a sequence). Lower the one or raise the other."
             )
-
-
-def _load(config: Any, settings: VerlSettings) -> Iterator[str]:
-    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-    if rollout.name != "vllm":
-        return
-    separate = trainer.v1.trainer_mode == SEPARATE
-    gpus = rollout.nnodes * rollout.n_gpus_per_node if separate else trainer.nnodes * trainer.n_gpus_per_node
-    replicas = max(1, gpus // rollout.tensor_model_parallel_size)
-    requests = (1 + steps_ahead(config)) * config.data.train_batch_size * rollout.n
-    if settings.meta_policy:
-        requests += config.data.train_batch_size * settings.reflection.num_candidates
-    if requests > MOST_REQUESTS * replicas:
+    gpus = rollout if trainer.v1.trainer_mode == SEPARATE else trainer
+    replicas = max(1, gpus.nnodes * gpus.n_gpus_per_node // rollout.tensor_model_parallel_size)
+    if rollout.name == "vllm" and requests > MOST_REQUESTS * replicas:
         yield (
             f"{requests:g} requests run at once on {replicas} engines, and a vLLM server with more than {MOST_REQUESTS} "
             "never pauses for new weights (verl-project/verl#7990). Take more GPUs, fewer questions a step "
@@ -191,14 +177,3 @@ def steps_ahead(config: Any) -> float:
     """Steps whose questions are sampled before their turn."""
     section = SECTIONS.get(config.trainer.v1.trainer_mode)
     return float(config.trainer.v1[section].num_warmup_batches) if section else 0.0
-
-
-def _shared_files(config: Any, settings: VerlSettings) -> Iterator[str]:
-    """Rollout workers run on all nodes, and SQLite files cannot be shared between machines."""
-    tools = settings.tools
-    if config.trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
-        yield (
-            f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {config.trainer.nnodes} "
-            "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
-            "rubricem.tools.remote.url, or remove the path for a cache in each worker's memory."
-        )

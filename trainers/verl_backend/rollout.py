@@ -15,7 +15,6 @@ from rubricem_agent.build.evals import limits_of
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_agent.policy.openai_compatible import STOP_STRINGS
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
@@ -24,12 +23,15 @@ from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 from .rows import ScheduledQuery, episode_row
 from .settings import VerlSettings
 
+STOPS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
+"""What engines are told to stop at."""
 AWAY = 8
 """Failures of a search engine in a row, over all episodes of a process, after which it counts as away."""
 
@@ -91,7 +93,7 @@ class _EngineConversation(TokenConversation):
             "top_k": -1,
             "max_tokens": max_tokens,
             "logprobs": True,
-            "stop": list(STOP_STRINGS),
+            "stop": list(STOPS),
             "include_stop_str_in_output": True,
         }
         with boundary(ModelError, "get a turn from the sampling engine"):
@@ -107,7 +109,7 @@ class _EngineConversation(TokenConversation):
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
             if turn.take(token_id, logprob) is not None:
                 return
-        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOP_STRINGS):
+        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOPS):
             turn.end = "stopped"
 
 
