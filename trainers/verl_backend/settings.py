@@ -154,24 +154,13 @@ def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
     server's.
     """
     budget = tools.budget
-    return tools.model_copy(
-        update={
-            "budget": budget.model_copy(
-                update={
-                    "calls": _part(budget.calls, workers),
-                    "tokens": _part(budget.tokens, workers),
-                    "dollars": None if budget.dollars is None else budget.dollars / workers,
-                }
-            ),
-            "mounted": tuple(
-                one.model_copy(update={"concurrency": max(1, one.concurrency // workers)}) for one in tools.mounted
-            ),
-        }
-    )
-
-
-def _part(whole: int | None, workers: int) -> int | None:
-    return None if whole is None else max(1, whole // workers)
+    part: dict[str, object] = {
+        name: None if whole is None else max(1, whole // workers)
+        for name, whole in (("calls", budget.calls), ("tokens", budget.tokens))
+    }
+    part["dollars"] = None if budget.dollars is None else budget.dollars / workers
+    mounted = [one.model_copy(update={"concurrency": max(1, one.concurrency // workers)}) for one in tools.mounted]
+    return tools.model_copy(update={"budget": budget.model_copy(update=part), "mounted": tuple(mounted)})
 
 
 AGENT_LOOP = "rubricem"

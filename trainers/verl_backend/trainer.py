@@ -12,7 +12,7 @@ rollouts (Phase B). Judging, credit and reflecting happen in the judge service, 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,6 @@ from .verl_parts import (
     remove_trained,
     sample_again,
     wait_for_groups,
-    watch_replay_buffer,
 )
 
 TASKS = "train"
@@ -103,6 +102,9 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
+        limits = self.settings.time_limits
+        self._update_within = partial(within, limits.update, setting="rubricem.time_limits.update")
+        self._sync = partial(within, limits.sync, setting="rubricem.time_limits.sync")
         self._folder = Path(config.trainer.default_local_dir).absolute()
         self._identity = identity_of(config, self.settings)
         self._line: dict[str, Any] = {}
@@ -119,7 +121,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if self.trainer_mode == SEPARATE:
             # veRL looks it up under the name of the mode, and this mode's settings are under veRL's own name.
             self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
-        watch_replay_buffer(self, poll_seconds=POLL_SECONDS, refill=self._replace_evicted)
+        self.replay_buffer.poll_interval, self.replay_buffer.refill_fn = POLL_SECONDS, self._replace_evicted
 
     def _init_dataloader(self) -> None:
         """The curriculum instead of veRL's data loader, which does not know windows."""
@@ -137,8 +139,6 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self.steps_per_epoch = self.total_training_steps
         with open_dict(self.config):
             self.config.data.gen_batch_size = 1
-            updates = self.total_training_steps * self.parameter_sync_step
-            self.config.actor_rollout_ref.actor.optim.total_training_steps = updates
 
     def _load_checkpoint(self) -> None:
         """Load the weights, then our state of the same step."""
@@ -348,12 +348,6 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     def _check_processes(self) -> None:
         check_processes(self, [self.judge_service])
-
-    def _update_within(self, action: str, call: Callable[[], Any]) -> Any:
-        return within(self.settings.time_limits.update, action, call, setting="rubricem.time_limits.update")
-
-    def _sync(self, action: str, call: Callable[[], Any], *, watch: Callable[[], None] | None = None) -> None:
-        within(self.settings.time_limits.sync, action, call, setting="rubricem.time_limits.sync", watch=watch)
 
 
 MODES = {ASYNC: PPOTrainerColocateAsync, SYNC: PPOTrainerSync, SEPARATE: PPOTrainerSeparateAsync}

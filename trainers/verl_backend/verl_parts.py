@@ -5,7 +5,7 @@ It reads them from the installed veRL, so that a new release fails there and not
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -98,12 +98,6 @@ def phase_a_config(config: Any, *, temperature: float, mini_batch: int) -> Itera
             yield
         finally:
             rollout.temperature, rollout.n, actor.ppo_mini_batch_size = before
-
-
-def watch_replay_buffer(trainer: Any, *, poll_seconds: float, refill: Callable[[int], object]) -> None:
-    """Look for finished groups more often, and call `refill` with the number of groups that veRL has evicted."""
-    trainer.replay_buffer.poll_interval = poll_seconds
-    trainer.replay_buffer.refill_fn = refill
 
 
 def check_processes(trainer: Any, others: Sequence[Any]) -> None:

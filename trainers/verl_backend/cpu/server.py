@@ -1,10 +1,11 @@
 """The process behind a replica: samples for many requests at once, and loads other weights in between."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,19 +14,6 @@ from rubricem_agent.policy.base import Listener, TurnEnd
 from rubricem_agent.policy.decoder import max_positions, open_decoder
 from rubricem_agent.policy.local import Batcher, CacheRow, Job, common_prefix, load_model, load_tokenizer
 from rubricem_agent.policy.tokens import TokenTurn
-
-
-class SampledReply(NamedTuple):
-    """A reply with the fields of veRL's `TokenOutput`, whose import would double the time to start."""
-
-    token_ids: list[int]
-    log_probs: list[float]
-    stop_reason: str
-    """`completed` or `aborted`."""
-    extra_fields: dict[str, Any]
-    """`global_steps`: the version of the weights."""
-    routed_experts: None = None
-    num_preempted: None = None
 
 
 class _Request(TokenTurn):
@@ -60,14 +48,14 @@ class ReplicaServer:
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str, **_: object
-    ) -> SampledReply:
+    ) -> SimpleNamespace:
         """Sample tokens after a prompt. While the weights are updated, requests wait or are rejected."""
         room = self._max_length - len(prompt_ids)
         if room < 1:
             raise ValueError(f"a prompt of {len(prompt_ids)} tokens leaves no room in {self._max_length}.")
         async with self._slots:
             if self._rejects and not self._gate.is_set():
-                return SampledReply([], [], "aborted", {"global_steps": self._version})
+                return self._reply((), (), is_aborted=True)
             await self._gate.wait()
             request = _Request(self._tokenizer, Listener())
             self._running.add(request)
@@ -78,11 +66,17 @@ class ReplicaServer:
                 self._running.discard(request)
                 if not self._running:
                     self._idle.set()
-        return SampledReply(
-            token_ids=request.ids,
-            log_probs=request.logprobs,
-            stop_reason="aborted" if request.is_aborted and request.end is None else "completed",
+        return self._reply(request.ids, request.logprobs, is_aborted=request.is_aborted and request.end is None)
+
+    def _reply(self, ids: Sequence[int], logprobs: Sequence[float], *, is_aborted: bool) -> SimpleNamespace:
+        """The fields of veRL's `TokenOutput`, whose import would double the time to start."""
+        return SimpleNamespace(
+            token_ids=list(ids),
+            log_probs=list(logprobs),
+            stop_reason="aborted" if is_aborted else "completed",
             extra_fields={"global_steps": self._version},
+            routed_experts=None,
+            num_preempted=None,
         )
 
     async def load_weights(self, named: Mapping[str, torch.Tensor], version: int | None) -> None:

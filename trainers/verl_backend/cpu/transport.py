@@ -23,26 +23,20 @@ class WeightQueue:
 
     def __init__(self) -> None:
         self._buckets: list[Any] = []
-        self._is_closed = False
-        self._changed = asyncio.Condition()
+        self._closed = asyncio.Event()
 
     async def put(self, references: list[Any]) -> None:
         """Add a bucket: a list with its one reference, because Ray would resolve a bare one and send the object here."""
-        async with self._changed:
-            self._buckets += references
-            self._changed.notify_all()
+        self._buckets += references
 
     async def close(self) -> None:
         """Mark the last bucket as sent."""
-        async with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        self._closed.set()
 
-    async def take(self, number: int) -> list[Any]:
-        """Wait for a bucket and return its reference; an empty list after the last."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._is_closed or number < len(self._buckets))
-        return self._buckets[number : number + 1]
+    async def take(self) -> list[Any]:
+        """Wait for the last bucket, since memory holds all of them anyway; returns their references."""
+        await self._closed.wait()
+        return self._buckets
 
 
 @CheckpointEngineRegistry.register(RAY)
@@ -80,11 +74,9 @@ class RayTransport(CheckpointEngine):  # type: ignore[misc,unused-ignore]
             await self._queue.close.remote()
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        number = 0
-        while references := await self._queue.take.remote(number):
-            for name, tensor in await references[0]:
-                yield name, tensor
-            number += 1
+        for bucket in await self._queue.take.remote():
+            for pair in await bucket:
+                yield pair
 
 
 def _buckets(weights: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[Bucket]:
