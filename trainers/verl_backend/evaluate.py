@@ -23,6 +23,7 @@ from rubricem_agent.learn.metrics import METRICS_FILE, read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.scaffold.reading import Reading
@@ -63,17 +64,16 @@ def evaluate_run(
     _, settings, log = read_run(run)
     if settings.get("almanac") is None:
         raise ConfigError(f"{run} is not a run in the almanac; evaluate its checkpoints with `rubricem eval`.")
-    known = {line.step for line in log.evaluations}
+    questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out][:max_questions]
     names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
-    for step in (0, *sorted(int(name) for name in names if name.isdecimal())):
-        if step in known:
-            continue
+    saved = {int(name) for name in names if name.isdecimal()}
+    for step in sorted({0, *saved} - {line.step for line in log.evaluations}):
         with tempfile.TemporaryDirectory() as folder:
             policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"
             if step:
                 (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
-            scores, readings = asyncio.run(_evaluate(policy, settings, held_out=held_out, max_questions=max_questions))
-        record_evaluation(run / METRICS_FILE, step, scores, readings)
+            readings = asyncio.run(_answer(policy, settings, [query_of(question) for question in questions]))
+        record_evaluation(run / METRICS_FILE, step, mean_quality(questions, readings), readings)
 
 
 def merge_shards(actor: Path, target: Path) -> None:
@@ -91,18 +91,15 @@ def merge_shards(actor: Path, target: Path) -> None:
         )
 
 
-async def _evaluate(
-    folder: Path, settings: Mapping[str, Any], *, held_out: str, max_questions: int | None
-) -> tuple[dict[str, float], list[Reading]]:
+async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Query]) -> list[Reading]:
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
     policy = LocalPolicy.over(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
-    questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out][:max_questions]
     toolbox = shipped_toolbox()
     try:
         rollouts = await answer_held_out(
             policy,
-            [query_of(question) for question in questions],
+            queries,
             prompt=agent_prompt(toolbox.names, style=settings.get("style", "scaffold"), system=settings["system"]),
             toolbox=toolbox,
             limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
@@ -111,8 +108,7 @@ async def _evaluate(
         )
     finally:
         await policy.aclose()
-    readings = [rollout.reading for rollout in rollouts]
-    return mean_quality(questions, readings), readings
+    return [rollout.reading for rollout in rollouts]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from rubricem_env.domain.errors import BoundaryError, ConfigError
 from .checkpoint import FOLDER, MARKER, check_identity, identity_of, marked_step
 from .planning.run_shape import value_at
 from .refusals import apply_asynchrony, refuse_impossible
-from .settings import SECTION, read_section
+from .settings import SECTION, VerlSettings, read_section
 
 TRAINER = f"{__package__}.trainer"
 PLUGIN = "rubricem_trainers.verl_backend.plugin"
@@ -49,7 +49,7 @@ def launch(file: Path, changes: Sequence[str]) -> None:
             f"{EXTERNAL_MODULES}: {PLUGIN} under ray_kwargs.ray_init.runtime_env.env_vars, as verl_almanac_cpu.yaml does."
         )
     with closing(lock_folder(Path(config.trainer.default_local_dir).absolute(), key="trainer.default_local_dir")):
-        check_resume(config)
+        check_resume(config, settings)
         refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
         import_module(TRAINER).train(config)
 
@@ -77,14 +77,12 @@ def read_config(file: Path, changes: Sequence[str]) -> Any:
         raise ConfigError(f"the config {file} is refused: {' '.join(str(cause).split())}") from cause
 
 
-def check_resume(config: Any) -> None:
+def check_resume(config: Any, settings: VerlSettings) -> None:
     """Refuse a checkpoint of another run now: Ray and veRL take a minute to do so."""
     folder = Path(config.trainer.default_local_dir).absolute()
-    marker = folder / MARKER
-    if config.trainer.resume_mode != "auto" or not marker.is_file():
-        return
-    settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
-    check_identity(folder / FOLDER, step=marked_step(marker), identity=identity_of(config, settings))
+    if config.trainer.resume_mode == "auto" and (folder / MARKER).is_file():
+        step, identity = marked_step(folder / MARKER), identity_of(config, settings)
+        check_identity(folder / FOLDER, step=step, identity=identity)
 
 
 def refuse_unreachable(address: str) -> None:

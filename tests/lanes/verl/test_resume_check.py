@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from rubricem_agent.files import lock_folder
 from rubricem_agent.memory.bank import RubricBank
@@ -11,8 +12,9 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
 from tests.lanes.verl.runs import LIMIT, SMALL, started
+from trainers.verl_backend import launch
 from trainers.verl_backend.checkpoint import FOLDER, MARKER, identity_of, save_service
-from trainers.verl_backend.launch import check_resume, read_config
+from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.settings import read_section
 
 CPU = Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml"
@@ -31,6 +33,10 @@ def saved(tmp_path):
 
 def config(folder, *changes):
     return read_config(CPU, [f"trainer.default_local_dir={folder}", *changes])
+
+
+def check_resume(composed):
+    launch.check_resume(composed, read_section(OmegaConf.to_container(composed.rubricem, resolve=True)))
 
 
 def test_the_same_settings_go_on(saved):
