@@ -67,7 +67,14 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         """Run one episode and wait for its credit."""
         query = Query.model_validate_json(row["query"])
-        fields = await _runner(_described(self.config)).run(
+        rollout = self.config.actor_rollout_ref.rollout
+        runner = _runner(
+            json.dumps(OmegaConf.to_container(self.config[SECTION], resolve=True)),
+            Path(self.config.actor_rollout_ref.model.path),
+            rollout.max_model_len or rollout.prompt_length + rollout.response_length,
+            rollout.agent.num_workers,
+        )
+        fields = await runner.run(
             ScheduledQuery(query, int(row["lesson_step"]), "new" if row["encounter"] == "new" else "repeat"),
             group=str(row["uid"]),
             index=int(row["session_id"]),
@@ -79,24 +86,10 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         return CreditedOutput(**fields, reward_score=0.0, metrics=AgentLoopMetrics())
 
 
-def _described(config: Any) -> str:
-    """What an episode runner is made from, as text, so that equal configs share one."""
-    rollout = config.actor_rollout_ref.rollout
-    return json.dumps(
-        {
-            "section": OmegaConf.to_container(config[SECTION], resolve=True),
-            "model": config.actor_rollout_ref.model.path,
-            "max_length": rollout.max_model_len or rollout.prompt_length + rollout.response_length,
-            "workers": rollout.agent.num_workers,
-        }
-    )
-
-
 @cache
-def _runner(described: str) -> EpisodeRunner:
+def _runner(section: str, model: Path, length: int, workers: int) -> EpisodeRunner:
+    """The episode runner of this process, which is one of so many workers."""
     export_traces(os.environ)
-    fields = json.loads(described)
-    settings = read_section(fields["section"])
-    share = settings.model_copy(update={"tools": share_of(settings.tools, fields["workers"])})
-    service, model = ray.get_actor(NAME), Path(fields["model"])
-    return EpisodeRunner(share, model=model, max_length=fields["max_length"], service=service)
+    settings = read_section(json.loads(section))
+    share = settings.model_copy(update={"tools": share_of(settings.tools, workers)})
+    return EpisodeRunner(share, model=model, max_length=length, service=ray.get_actor(NAME))

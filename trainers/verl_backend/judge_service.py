@@ -6,7 +6,7 @@ advantages of its tokens. Other groups continue to be sampled meanwhile.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, refused_rubrics, score_trajectory
 from rubricem_env.llm.limits import SharedLimits
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, true_quality
+from rubricem_env.world.questions import Question
 
 from ..settings import with_run_seed
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
@@ -69,11 +69,11 @@ class JudgeService(SharedLimits):
         self.settings = settings = with_run_seed(settings, settings.seed)
         self.group_size = group_size
         self.tokenizer = load_tokenizer(model)
-        judge, self._reflection_judge = _judges(settings)
+        self._truth = load_training_questions(settings)[1]
+        judge, self._reflection_judge = _judges(settings, self._truth)
         self.judge = StepJudge(judge, RubricBuffer(), settings=settings.judge.settings)
         self.bank = build_bank(settings.bank)
         self._injector = build_injector(settings.bank, self.tokenizer.count)
-        self._truth = load_training_questions(settings)[1]
         self._groups: dict[str, tuple[dict[int, Rollout], asyncio.Future[list[TokenAdvantages]]]] = {}
         """Incomplete groups: the rollouts submitted so far, by their index, and the credit of all."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
@@ -93,7 +93,7 @@ class JudgeService(SharedLimits):
         self.patience = Patience(settings.outage.patience, settings.outage.probe)
         self.search_patience = Patience(settings.outage.patience, settings.outage.probe)
         """With the search engines, which the rollout workers call."""
-        self._audit = _held_out(settings)
+        self._audit = _held_out(settings, self._truth)
         self._to_audit: list[tuple[Group, GroupJudgement]] = []
         """Groups of a step that is due."""
         self._audits: list[asyncio.Task[Audit]] = []
@@ -413,22 +413,19 @@ class JudgeService(SharedLimits):
         return await self._reflector.reflect(self._attempts[ticket], step=ticket.step)
 
 
-def _judges(settings: VerlSettings) -> tuple[Judge, ReflectionJudge]:
+def _judges(settings: VerlSettings, truth: Mapping[str, Question]) -> tuple[Judge, ReflectionJudge]:
     if settings.almanac is None:
         built = build_judge(settings.judge)
         return built.judge, built.reflection_judge
-    questions = load_questions(shipped_questions_path())
-    judge = AlmanacJudge(questions, knobs=settings.almanac.knobs, seed=settings.seed)
+    judge = AlmanacJudge(truth.values(), knobs=settings.almanac.knobs, seed=settings.seed)
     return judge, judge
 
 
-def _held_out(settings: VerlSettings) -> HeldOutAudit | None:
+def _held_out(settings: VerlSettings, truth: Mapping[str, Question]) -> HeldOutAudit | None:
     held_out, seed = settings.held_out_judge, derive_seed(settings.seed, "held-out judge")
     if held_out is None:
         return None
-    judge: Judge = AlmanacJudge(load_questions(shipped_questions_path()), seed=seed)
-    if held_out.judge is not None:
-        judge = build_judge(held_out.judge).judge
+    judge = build_judge(held_out.judge).judge if held_out.judge else AlmanacJudge(truth.values(), seed=seed)
     return HeldOutAudit(judge, settings=held_out, seed=seed)
 
 

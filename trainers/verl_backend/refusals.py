@@ -25,7 +25,7 @@ def refuse_impossible(config: Any, settings: VerlSettings) -> None:
     Raises:
         ConfigError: the sentence of that rule.
     """
-    for rules in (_unsupported, _correction, _separate, _sizes, _asynchrony):
+    for rules in (_unsupported, _correction, _separate, _requests, _asynchrony):
         for sentence in rules(config, settings):
             raise ConfigError(sentence)
 
@@ -121,22 +121,11 @@ def _separate(config: Any, settings: VerlSettings) -> Iterator[str]:
         )
 
 
-def _sizes(config: Any, settings: VerlSettings) -> Iterator[str]:
-    """Rows longer than what a worker takes at once stop a run, on the first day or the last; too many requests hang it."""
-    actor, rollout, trainer = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout, config.trainer
-    room = actor.ppo_max_token_len_per_gpu * actor.ulysses_sequence_parallel_size if actor.use_dynamic_bsz else math.inf
-    lengths = {"actor_rollout_ref.rollout.max_model_len": rollout.max_model_len}
+def _requests(config: Any, settings: VerlSettings) -> Iterator[str]:
+    rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
     requests = (1 + steps_ahead(config)) * config.data.train_batch_size * rollout.n
     if settings.meta_policy:
-        lengths["rubricem.reflection.total_tokens"] = settings.reflection.total_tokens
         requests += config.data.train_batch_size * settings.reflection.num_candidates
-    for name, length in lengths.items():
-        if length is not None and length > room:
-            yield (
-                f"{name} is {length}, and training holds rows of {room} tokens "
-                f"(actor_rollout_ref.actor.ppo_max_token_len_per_gpu={actor.ppo_max_token_len_per_gpu} on "
-                f"{actor.ulysses_sequence_parallel_size} GPUs a sequence). Lower the one or raise the other."
-            )
     gpus = rollout if trainer.v1.trainer_mode == SEPARATE else trainer
     replicas = max(1, gpus.nnodes * gpus.n_gpus_per_node // rollout.tensor_model_parallel_size)
     if rollout.name == "vllm" and requests > MOST_REQUESTS * replicas:

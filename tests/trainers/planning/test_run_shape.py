@@ -72,6 +72,11 @@ def test_what_the_file_leaves_out_is_verls_own_default(almanac: dict[str, Any]) 
             "32 GPUs cannot be divided into .*parallel_size=3",
         ),
         ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096", "Raise it to 6656"),
+        ("actor_rollout_ref.rollout.max_model_len=40960", "max_model_len is 40960, and training holds rows of 26624"),
+        (
+            "rubricem.reflection.total_tokens=30000",
+            "reflection.total_tokens is 30000.*ppo_max_token_len_per_gpu=6656 on 4",
+        ),
         ("rubricem.limits.max_tokens=20000", "an episode must fit into the response"),
         ("rubricem.windw=3", "did you mean 'window'"),
         ("~rubricem", "has no section `rubricem`"),

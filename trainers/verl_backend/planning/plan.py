@@ -149,14 +149,14 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
     console.print(table)
     if document["search bottleneck"]:
         console.print(f"\n{document['search bottleneck']}")
+    assumed = ", ".join(f"{name} {value:g}" for name, value in document["assumed"].items())
     console.print(
-        "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}".format(**document)
-    )
-    console.print("simulate the queues: python -m rubricem_trainers.experiments.simulate CONFIG")
-    console.print("\n[bold]assumed[/bold], not measured; set with --assume KEY=VALUE")
-    console.print(", ".join(f"{name} {value:g}" for name, value in document["assumed"].items()))
-    console.print(
-        "list prices as of {prices as of}; batch tariffs, cached input and cached searches cost less".format(**document)
+        "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}\n"
+        "simulate the queues: python -m rubricem_trainers.experiments.simulate CONFIG\n\n"
+        "[bold]assumed[/bold], not measured; set with --assume KEY=VALUE\n{0}\n"
+        "list prices as of {prices as of}; batch tariffs, cached input and cached searches cost less".format(
+            assumed, **document
+        )
     )
 
 

@@ -250,6 +250,8 @@ class RunShape(Frozen):
     group_size: Annotated[Count, f"{_ROLLOUT}.n"] = 1
     prompt_tokens: Annotated[Count, "data.max_prompt_length"] = 512
     response_tokens: Annotated[Count, "data.max_response_length"] = 512
+    sampled_tokens: Annotated[int, f"{_ROLLOUT}.max_model_len"] = 0
+    """The most that an engine reads; 0 for prompt and response."""
     steps: Annotated[Count, "trainer.total_training_steps"]
     folder: Annotated[Path, "trainer.default_local_dir"] = Path("checkpoints")
     kept_checkpoints: Annotated[Count | None, "trainer.max_actor_ckpt_to_keep"] = None
@@ -260,6 +262,8 @@ class RunShape(Frozen):
     """GPUs that share one sequence while training."""
     tokens_per_gpu: Annotated[Count, f"{_ACTOR}.ppo_max_token_len_per_gpu"] = 16_384
     """Of one pass while training."""
+    packs_by_tokens: Annotated[bool, f"{_ACTOR}.use_dynamic_bsz"] = False
+    """Whether that limit is read; else a pass has a fixed number of rows."""
     shard_gpus: Annotated[int, f"{_ACTOR}.fsdp_config.fsdp_size"] = -1
     """GPUs over which weights are sharded; -1 is all."""
     offloads_weights: Annotated[bool, f"{_ACTOR}.fsdp_config.param_offload"] = False
@@ -348,13 +352,20 @@ def _refuse_uneven(shape: RunShape) -> None:
             raise ConfigError(
                 f"{shape.gpus} GPUs cannot be divided into {_RUN_KEYS[name]}={number}; it must divide them."
             )
+    # Longer rows would stop the run on its first day or its last.
     room = shape.tokens_per_gpu * shape.sequence_parallel
-    if room < shape.total_tokens:
-        raise ConfigError(
-            f"the longest sequence has {shape.total_tokens} tokens, and {_RUN_KEYS['tokens_per_gpu']} "
-            f"{shape.tokens_per_gpu} on {shape.sequence_parallel} GPUs holds {room}. Raise it to "
-            f"{-(-shape.total_tokens // shape.sequence_parallel)}, or share a sequence among more GPUs."
-        )
+    reflected = shape.settings.reflection.total_tokens if shape.settings.meta_policy else 0
+    for name, tokens in (
+        ("data.max_prompt_length + max_response_length", shape.total_tokens),
+        (_RUN_KEYS["sampled_tokens"], shape.sampled_tokens),
+        ("rubricem.reflection.total_tokens", reflected),
+    ):
+        if shape.packs_by_tokens and room < tokens:
+            raise ConfigError(
+                f"{name} is {tokens}, and training holds rows of {room} tokens ({_RUN_KEYS['tokens_per_gpu']}="
+                f"{shape.tokens_per_gpu} on {shape.sequence_parallel} GPUs a sequence). Raise it to "
+                f"{-(-tokens // shape.sequence_parallel)}, share a sequence among more GPUs, or lower the length."
+            )
     if shape.settings.limits.max_tokens > shape.response_tokens:
         raise ConfigError(
             f"rubricem.limits.max_tokens is {shape.settings.limits.max_tokens} and data.max_response_length "
