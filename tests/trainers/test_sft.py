@@ -25,7 +25,6 @@ from trainers.lora import LoraSettings
 from trainers.sft_parts.settings import GIB, Precision, SftConfig, SftSchedule, plan_memory, refuse_small_gpu
 from trainers.sft_parts.sft import (
     OneProcess,
-    ProgressWriter,
     StepResult,
     encode_all,
     fit,
@@ -201,16 +200,14 @@ def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model:
     assert row_loss(model, added, place=CPU).detach() == 0.0
 
 
-def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    step = StepResult(1, 0, 1.0, 1.0, 0.1, 10, 5.0)
-    first = ProgressWriter(path, lambda: 0.0)
-    for number in (1, 2, 3):
-        first(step._replace(step=number), 9)
-    path.write_text(path.read_text() + '{"step": 4, "lo')
-    ProgressWriter(path, lambda: 0.0)(step._replace(step=3), 9)
+def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(config: SftConfig) -> None:
+    run(config.model_copy(update={"stop_after": 1}), CPU)
+    log = config.out / "metrics.jsonl"
+    log.write_text(log.read_text() + '{"step": 2, "loss": 9.0}\n{"step": 3, "lo')
+    run(config.model_copy(update={"stop_after": 2}), CPU)
 
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [1, 2]
+    assert json.loads(log.read_text().splitlines()[1])["loss"] < 9.0
 
 
 def test_the_command_trains_from_a_config_file(

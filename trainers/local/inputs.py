@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -27,16 +26,9 @@ from ..settings import with_run_seed
 from .settings import LocalConfig
 
 
-class Services(NamedTuple):
-    """Connected tools and judges; what is None is the almanac's own."""
-
-    toolbox: Toolbox | None = None
-    judge: BuiltJudge | None = None
-
-
 @asynccontextmanager
-async def open_services(config: LocalConfig) -> AsyncIterator[Services]:
-    """Connect tools and judges, and ask each for one token; they are closed on the way out.
+async def open_services(config: LocalConfig) -> AsyncIterator[tuple[Toolbox, BuiltJudge | None]]:
+    """Connect tools and judges, and ask each for one token; they are closed on the way out. None: the almanac's judge.
 
     Raises:
         ConfigError: a key is missing, or a server of the settings cannot be reached.
@@ -52,7 +44,7 @@ async def open_services(config: LocalConfig) -> AsyncIterator[Services]:
         if config.probe:
             names = (config.judge.judge, *config.judge.also) if judge else ()
             await require_answers([*model_probes(os.environ, judges=names), *search_probes(config.tools, os.environ)])
-        yield Services(opened.toolbox, judge)
+        yield opened.toolbox, judge
 
 
 def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Query, ...], dict[str, Question]]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rubricem_agent.build.models import BuiltJudge
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
@@ -28,7 +29,7 @@ from rubricem_env.world.judge import AlmanacJudge, TrueQuality
 from rubricem_env.world.questions import Question
 
 from ..settings import with_run_seed
-from .inputs import Services, load_trained, make_audit, read_run_questions
+from .inputs import load_trained, make_audit, read_run_questions
 from .learner import Learner
 from .settings import LocalConfig, with_system
 
@@ -76,8 +77,8 @@ class JudgedStep(NamedTuple):
     """Lessons in the prompt of each question, by its key."""
 
 
-def make_parts(config: LocalConfig, services: Services | None = None) -> Parts:
-    """Load the policy and initialise everything else.
+def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Parts:
+    """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
     Open seeds in the settings become the run's seed, so that the settings determine every draw.
 
@@ -87,8 +88,7 @@ def make_parts(config: LocalConfig, services: Services | None = None) -> Parts:
     """
     config = with_system(with_run_seed(config, config.seed))
     train, held_out, truth = read_run_questions(config)
-    services = services or Services()
-    toolbox, judge = services.toolbox or shipped_toolbox(), services.judge
+    toolbox = toolbox or shipped_toolbox()
     prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "")
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)

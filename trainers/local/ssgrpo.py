@@ -198,8 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     disable_progress_bar()  # type: ignore[no-untyped-call]
 
     async def connect_and_train(config: LocalConfig) -> None:
-        async with open_services(config) as services:
-            await train(make_parts(config, services))
+        async with open_services(config) as (toolbox, judge):
+            await train(make_parts(config, toolbox, judge))
 
     def run() -> None:
         config = read_command(

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,6 +198,8 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
     )
     checkpoints = config.out / "checkpoints"
     done = place.restore(checkpoints, model=model, optimizer=optimizer, identity=identity)
+    if place.rank == 0:
+        trim_log(config.out / METRICS_FILE, done)  # a resumed run repeats the steps after its last checkpoint
     last = min(plan.num_steps, config.stop_after or plan.num_steps)
     for step in range(done + 1, last + 1):
         batch = [samples[index] for index in plan.batch(step)]
@@ -319,29 +322,14 @@ def row_loss(model: nn.Module, row: TokenizedRow, *, place: OneProcess) -> torch
     return summed
 
 
-class ProgressWriter:
-    """Writes every step to metrics.jsonl, once, and a line to the terminal now and then."""
-
-    def __init__(self, path: Path, clock: Callable[[], float], *, every: float = 5.0) -> None:
-        self._path = path
-        self._clock = clock
-        self._every = every
-        self._shown_at = -every
-        self._has_begun = False
-
-    def __call__(self, step: StepResult, last: int) -> None:
-        if not self._has_begun:
-            trim_log(self._path, step.step - 1)  # a resumed run repeats the steps after its last checkpoint
-            self._has_begun = True
-        append_line(self._path, step._asdict())
-        now = self._clock()
-        if now - self._shown_at >= self._every or step.step == last:
-            self._shown_at = now
-            sys.stdout.write(
-                f"step {step.step}/{last}  loss {step.loss:.4f}  lr {step.learning_rate:.2e}  "
-                f"{step.tokens_per_second:,.0f} tokens/s\n"
-            )
-            sys.stdout.flush()
+def write_progress(log: Path, step: StepResult, last: int) -> None:
+    """Write a step to metrics.jsonl and to the terminal."""
+    append_line(log, step._asdict())
+    sys.stdout.write(
+        f"step {step.step}/{last}  loss {step.loss:.4f}  lr {step.learning_rate:.2e}  "
+        f"{step.tokens_per_second:,.0f} tokens/s\n"
+    )
+    sys.stdout.flush()
 
 
 def run(config: SftConfig, place: OneProcess) -> None:
@@ -359,8 +347,8 @@ def run(config: SftConfig, place: OneProcess) -> None:
     if gpu_gib is not None:
         refuse_small_gpu(memory, config, gpu_gib=gpu_gib, processes=place.num_processes)
     with closing(lock_folder(config.out)) if place.rank == 0 else nullcontext():
-        progress = ProgressWriter(config.out / METRICS_FILE, time.monotonic)
         # Only one process reports.
+        progress = partial(write_progress, config.out / METRICS_FILE)
         folder = fit(config, place, report=progress if place.rank == 0 else lambda step, last: None)
         if place.rank == 0:
             sys.stdout.write(f"model: {folder}\n")
