@@ -22,7 +22,6 @@ bank_app = typer.Typer(
     name="bank",
     help="Manage the rubric bank: lessons from judged attempts, which later attempts are shown.",
     no_args_is_help=True,
-    add_completion=False,
 )
 BankOption = Annotated[
     Path,

@@ -8,13 +8,10 @@ import typer
 from rubricem_agent.build.data import build_corpus
 from rubricem_agent.cli.terminal import Terminal, command, inert
 
-corpus_app = typer.Typer(help="Index your own documents for the search tools.", no_args_is_help=True)
+corpus_app = typer.Typer(
+    help="Index your own documents for the search tools.", no_args_is_help=True, callback=lambda: None
+)
 _SHOWN = 5
-
-
-@corpus_app.callback()
-def corpus() -> None:
-    """Index your own documents for the search tools."""
 
 
 @corpus_app.command()

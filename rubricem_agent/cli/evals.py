@@ -57,7 +57,6 @@ class _RunByDefault(TyperGroup):
 
 
 eval_app = typer.Typer(
-    name="eval",
     cls=_RunByDefault,
     help="Run a benchmark; report runs, score them again, export them. `eval NAME` is short for `eval run NAME`.",
     no_args_is_help=True,

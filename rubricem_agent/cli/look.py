@@ -26,7 +26,9 @@ from rubricem_env.scaffold.reading import Reading, read_trajectory, unfounded_cl
 from rubricem_env.testing.episodes import run_scripted_episode
 
 _PROJECT = Path(__file__).parents[1] / "project"
-theory_app = typer.Typer(help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True)
+theory_app = typer.Typer(
+    help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True, callback=lambda: None
+)
 
 
 @command
@@ -128,11 +130,6 @@ def credit(
     )
     for group in earned.skipped:
         terminal.warn(str(group))
-
-
-@theory_app.callback()
-def theory() -> None:
-    """Experiments on the paper's theory, in the almanac."""
 
 
 @theory_app.command("credit")

@@ -18,13 +18,7 @@ from rubricem_env.domain.inputs import parse_assignment
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.tools.render import plain_text
 
-tools_app = typer.Typer(
-    name="tools",
-    help="Serve the search tools over MCP, or call one by hand.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+tools_app = typer.Typer(help="Serve the search tools over MCP, or call one by hand.", no_args_is_help=True)
 BackendOption = Annotated[
     Literal["offline", "web"] | None, typer.Option(help="Where results come from; offline needs no key.")
 ]
