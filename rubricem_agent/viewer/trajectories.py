@@ -5,7 +5,6 @@ count UTF-16 units, as JavaScript does. A quotation in a judge's reason is locat
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -232,18 +231,13 @@ def select_policy_pieces(pieces: Sequence[ElementSegment]) -> PolicyPieces:
     return [(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
 
 
-def _index_after(policy_pieces: PolicyPieces, start: int) -> int:
-    return bisect_right(policy_pieces, start, key=lambda one: one[1].start)
-
-
 def locate(policy_pieces: PolicyPieces, start: int, end: int) -> Passage | None:
     """A range of the policy's text as a passage of an element; None where it begins between two of them."""
-    found = _index_after(policy_pieces, start) - 1
-    if found < 0 or start >= policy_pieces[found][1].end:
-        return None
-    number, piece = policy_pieces[found]
-    first, last = (count_units(piece.text[: min(at, piece.end) - piece.start]) for at in (start, end))
-    return Passage(element=number, start=first, end=last)
+    for number, piece in policy_pieces:
+        if piece.start <= start < piece.end:
+            first, last = (count_units(piece.text[: min(at, piece.end) - piece.start]) for at in (start, end))
+            return Passage(element=number, start=first, end=last)
+    return None
 
 
 def find_quotations(reason: str, reading: Reading, stage: Stage, *, policy_pieces: PolicyPieces) -> tuple[Passage, ...]:
@@ -322,10 +316,8 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
 
 def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
     """Where something begins: in an element, or at the start of the next one."""
-    found, following = locate(policy_pieces, start, start), _index_after(policy_pieces, start)
-    if found is None and following < len(policy_pieces):
-        return Passage(element=policy_pieces[following][0], start=0, end=0)
-    return found
+    found = next(((number, piece) for number, piece in policy_pieces if start < piece.end), None)
+    return locate([found], max(start, found[1].start), start) if found else None
 
 
 def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
