@@ -7,13 +7,14 @@ and must not reach the agent.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import Field, JsonValue
+from pydantic import AliasChoices, Field, JsonValue
 
 from rubricem_agent.evals import base
-from rubricem_agent.evals.files import assemble, csv_rows, read_row
+from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -31,28 +32,27 @@ STOPPED = "the rating is JSON but no object"
 
 
 class DeepSearchQAGold(base.Gold):
-    """A row of the file: the answer as one text (the judge splits it), its type and its category."""
+    """A row of the file: the answer as one text (the judge splits it), its type and its category.
 
-    id: Text = Field(validation_alias="example_id")
+    The row number from 0 is the id where the file has no example_id.
+    """
+
+    id: Text = Field(validation_alias=AliasChoices("example_id", "id"))
     problem: Text = Field(min_length=1)
     answer: Text = Field(min_length=1)
     answer_type: Literal["Single Answer", "Set Answer"]
     problem_category: Text
 
 
-def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
-    """Problems for the agent; the row number from 0 is the id where the file has no example_id."""
-    path = base.required(paths.path, "the benchmark deepsearchqa")
-    lines = csv_rows(path, columns=("problem", "problem_category", "answer", "answer_type"))
-    rows = [
-        read_row(line, DeepSearchQAGold)
-        if isinstance(line.content, dict) and line.content.get("example_id")
-        else read_row(line, DeepSearchQAGold, example_id=str(number))
-        for number, line in enumerate(lines)
-    ]
-    examples = [base.Example(id=row.id, prompt_text=row.problem) for row in rows]
-    sha256 = "25d48dcf7efa872e5467032e8b8eedf38d301f59a252d0da95cda584baa78396"
-    return assemble(path, examples, gold=rows, any_version=any_version, num_rows=900, sha256=sha256)
+load = rows_loader(
+    "deepsearchqa",
+    partial(csv_rows, columns=("problem", "problem_category", "answer", "answer_type")),
+    DeepSearchQAGold,
+    prompt=lambda row: row.problem,
+    is_numbered=True,
+    num_rows=900,
+    sha256="25d48dcf7efa872e5467032e8b8eedf38d301f59a252d0da95cda584baa78396",
+)
 
 
 class Rating(NamedTuple):
