@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.build.models import requires_extra
 from rubricem_agent.files import LineFile, lock_folder
-from rubricem_agent.learn.metrics import EvaluationLine, LogLine, WarningLine
+from rubricem_agent.learn.metrics import BenchmarkLine, EvaluationLine, LogLine, WarningLine
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.domain.inputs import parse_assignment
 
@@ -268,6 +268,8 @@ def scalars(line: LogLine) -> dict[str, float]:
     """The numbers of a line by name; absent ones are left out."""
     if isinstance(line, EvaluationLine):
         return {f"held_out/{stage}": value for stage, value in line.held_out.items()} | {"held_out/valid": line.valid}
+    if isinstance(line, BenchmarkLine):
+        return {f"benchmark/{line.benchmark}": line.score}
     if isinstance(line, WarningLine):
         return {"alarm": 1.0}
     values = {f"true/{stage}": value for stage, value in line.true.items()}

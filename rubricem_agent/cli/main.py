@@ -17,7 +17,7 @@ from rubricem_agent.cli.judge import calibrate, judge
 from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, theory_app, view
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.tools import tools_app
-from rubricem_agent.cli.train import train, train_verl
+from rubricem_agent.cli.train import train, train_verl, watch
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.llm import export_traces
@@ -39,6 +39,7 @@ for command in (
     ask,
     train,
     train_verl,
+    watch,
     ablate,
     view,
     report,

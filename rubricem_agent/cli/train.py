@@ -22,9 +22,11 @@ from rubricem_agent.build.training import (
     run_verl,
     trainer_environment,
 )
+from rubricem_agent.build.watch import Engine, Watch, watch as watch_run
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
+    BenchmarkLine,
     EvaluationLine,
     LogLine,
     RecordedRun,
@@ -48,8 +50,10 @@ def show_line(line: LogLine, steps: int, console: Console) -> None:
         console.print(describe_line(line, steps), highlight=False, markup=False, soft_wrap=True)
 
 
-def describe_line(line: StepLine | EvaluationLine, steps: int) -> str:
+def describe_line(line: StepLine | EvaluationLine | BenchmarkLine, steps: int) -> str:
     """One line of the log as a sentence."""
+    if isinstance(line, BenchmarkLine):
+        return f"step {line.step}: {line.benchmark} {line.score:.3f} ({line.low:.3f} to {line.high:.3f})"
     if isinstance(line, EvaluationLine):
         scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.held_out.items())
         by = "truth" if line.by == "truth" else "the judge"
@@ -164,3 +168,34 @@ def _follow(trainer: Trainer, new_lines: Callable[[], list[LogLine]]) -> Iterato
         yield from new_lines()
         time.sleep(_POLL_SECONDS)
     yield from new_lines()
+
+
+@command
+def watch(
+    terminal: Terminal,
+    run: Annotated[Path, typer.Argument(help="The folder of a run on veRL, its trainer.default_local_dir.")],
+    benchmarks: Annotated[list[str], typer.Option("--eval", metavar="NAME", help="A benchmark; repeatable.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Options of `rubricem eval`, after --.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Questions of each benchmark.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Evaluate steps whose number is a multiple of it.")] = 1,
+    engine: Annotated[Engine, typer.Option(help="`vllm serve`, or transformers in the evaluation.")] = "vllm",
+    once: Annotated[bool, typer.Option("--once", help="Evaluate what is saved, and end.")] = False,
+) -> None:
+    """Evaluate the checkpoints of a veRL run while it trains, into its log and its curves.
+
+    Ctrl-C stops; the same command goes on. What is evaluated is not evaluated again.
+    """
+    more = [*(options or []), *(["--limit", str(limit)] if limit else [])]
+    lines: list[BenchmarkLine] = []
+
+    def report(line: BenchmarkLine | str) -> None:
+        if isinstance(line, str):
+            typer.echo(line, err=True)
+            return
+        lines.append(line)
+        terminal.say(describe_line(line, 0))
+
+    watch_run(Watch(run, benchmarks, every=every, engine=engine, options=more), report, once=once)
+    terminal.close([line.model_dump(mode="json") for line in lines], {"evaluated": len(lines)}, brief=str(run))

@@ -167,6 +167,16 @@ class EvaluationLine(Line):
     by: ScoredBy = "truth"
 
 
+class BenchmarkLine(Line):
+    """A checkpoint's score on a benchmark, with its interval."""
+
+    step: int
+    benchmark: str
+    score: float
+    low: float
+    high: float
+
+
 class WarningLine(Line):
     """Something that a person should look at."""
 
@@ -174,7 +184,7 @@ class WarningLine(Line):
     alarm: str
 
 
-LogLine = StepLine | EvaluationLine | WarningLine
+LogLine = StepLine | EvaluationLine | BenchmarkLine | WarningLine
 _FIELDS = TypeAdapter(dict[str, Any])
 
 
@@ -184,6 +194,7 @@ class RunLog(NamedTuple):
     steps: list[StepLine]
     evaluations: list[EvaluationLine]
     warnings: list[WarningLine]
+    benchmarks: Sequence[BenchmarkLine] = ()
 
 
 def read_log(folder: Path) -> RunLog:
@@ -203,11 +214,13 @@ def read_log(folder: Path) -> RunLog:
     lines = [_read_line(line, f"{path}:{number}") for number, line in enumerate(_complete_lines(text), 1)]
     steps = {line.step: line for line in lines if isinstance(line, StepLine)}
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
+    benchmarks = {(line.step, line.benchmark): line for line in lines if isinstance(line, BenchmarkLine)}
     warnings = dict.fromkeys(line for line in lines if isinstance(line, WarningLine))
     return RunLog(
         [steps[step] for step in sorted(steps)],
         [evaluations[step] for step in sorted(evaluations)],
         sorted(warnings, key=lambda line: line.step),
+        [benchmarks[at] for at in sorted(benchmarks)],
     )
 
 
@@ -222,6 +235,8 @@ def parse_line(fields: Mapping[str, Any]) -> LogLine:
     """One line, its kind told by its keys; pydantic's ValidationError where the keys fit none."""
     if "held_out" in fields:
         return EvaluationLine.model_validate(fields)
+    if "benchmark" in fields:
+        return BenchmarkLine.model_validate(fields)
     return WarningLine.model_validate(fields) if "alarm" in fields else StepLine.model_validate(fields)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rubricem_agent.build.watch import MARKER
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
     checkpoint_steps,
@@ -32,8 +33,6 @@ from .settings import VerlSettings
 
 FOLDER = "rubricem"
 """Under veRL's `trainer.default_local_dir`."""
-MARKER = "latest_checkpointed_iteration.txt"
-"""The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
 ROWS = 3
 """The format of the rows in veRL's saved queue and of what is noted about their groups."""
 RANKS = "trainer.nnodes*n_gpus_per_node"

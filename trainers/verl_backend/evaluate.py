@@ -8,7 +8,6 @@ trainer; `rubricem report` draws the curve. A step that is already in the log is
 
 import argparse
 import asyncio
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import torch
 
-from rubricem_agent.build.training import python_command
+from rubricem_agent.build.watch import merge_shards
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE, read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
@@ -74,21 +73,6 @@ def evaluate_run(
                 (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
             readings = asyncio.run(_answer(policy, settings, [query_of(question) for question in questions]))
         record_evaluation(run / METRICS_FILE, step, mean_quality(questions, readings), readings)
-
-
-def merge_shards(actor: Path, target: Path) -> None:
-    """Merge a checkpoint's shards with veRL's own command.
-
-    Raises:
-        ConfigError: the command failed; the message quotes the end of its output.
-    """
-    options = ("--backend", "fsdp", "--local_dir", str(actor), "--target_dir", str(target))
-    command = python_command("verl.model_merger", "merge", *options)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(
-            f"veRL could not merge {actor}: {done.stderr.strip()[-300:]} Run this where veRL is installed."
-        )
 
 
 async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Query]) -> list[Reading]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from rubricem_agent.build.watch import MARKER
 from rubricem_agent.files import lock_folder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -13,7 +14,7 @@ from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend import launch
-from trainers.verl_backend.checkpoint import FOLDER, MARKER, identity_of, save_service
+from trainers.verl_backend.checkpoint import FOLDER, identity_of, save_service
 from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.settings import read_section
 

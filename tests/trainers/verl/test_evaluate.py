@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from rubricem_agent.build.watch import merge_shards
 from rubricem_agent.learn.metrics import read_log
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend import evaluate
@@ -44,4 +45,4 @@ def test_a_run_outside_the_almanac_is_refused(run, capsys):
 
 def test_a_checkpoint_that_cannot_be_merged_is_named(run):
     with pytest.raises(ConfigError, match=r"could not merge .*global_step_2/actor"):
-        evaluate.merge_shards(run / "global_step_2" / "actor", run / "merged")
+        merge_shards(run / "global_step_2" / "actor", run / "merged")

@@ -1,0 +1,188 @@
+"""Evaluates the checkpoints of a veRL run while it trains: each is merged, served, asked, and noted in the run's log.
+
+A checkpoint's folder is `RUN/watch/step-N`: the merged model, which is removed after its evaluations, and one folder for
+each benchmark, which `rubricem eval` resumes.
+"""
+
+import json
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from socket import create_server
+from time import monotonic, sleep
+from typing import Any, Literal, NamedTuple
+
+from rubricem_agent.build.training import python_command
+from rubricem_agent.files import write_atomic
+from rubricem_agent.learn.metrics import METRICS_FILE, BenchmarkLine, append_line, read_run
+from rubricem_agent.policy.base import SYSTEM_FILE
+from rubricem_env.domain.errors import ConfigError, RubricEMError
+
+MARKER = "latest_checkpointed_iteration.txt"
+"""The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
+Engine = Literal["vllm", "local"]
+_TRIES = 3
+"""How often the evaluation of a checkpoint is begun before it is left out."""
+_POLL_SECONDS = 30.0
+
+
+class Watch(NamedTuple):
+    """Which checkpoints are evaluated, on what, and how they are played."""
+
+    run: Path
+    benchmarks: Sequence[str]
+    every: int = 1
+    """Steps whose number is a multiple of it are evaluated."""
+    engine: Engine = "vllm"
+    """`vllm serve`, or transformers within the evaluation."""
+    options: Sequence[str] = ()
+    """Further options of `rubricem eval`."""
+    start_seconds: float = 1_800.0
+    """How long a server may load."""
+
+    def due(self) -> list[tuple[int, list[str]]]:
+        """The saved steps that wait for an evaluation, and on which benchmarks.
+
+        Raises:
+            FileFormatError: the folder holds no run.
+        """
+        marker = self.run / MARKER
+        last = int(marker.read_text(encoding="utf-8")) if marker.is_file() else 0
+        names = [path.parent.name.removeprefix("global_step_") for path in self.run.glob("global_step_*/actor")]
+        saved = sorted(int(name) for name in names if name.isdecimal())
+        done = {(line.step, line.benchmark) for line in read_run(self.run).log.benchmarks}
+        waiting = [
+            (step, [name for name in self.benchmarks if (step, name) not in done])
+            for step in saved
+            if step % self.every == 0 and step <= last
+        ]
+        return [(step, names) for step, names in waiting if names]
+
+    def evaluate(self, step: int, benchmarks: Sequence[str]) -> Iterator[BenchmarkLine]:
+        """Evaluate a checkpoint; each score is in the log when it is given.
+
+        Raises:
+            ConfigError: the checkpoint cannot be merged or served, or an evaluation fails.
+        """
+        settings = read_run(self.run).settings
+        folder = self.run / "watch" / f"step-{step}"
+        model = folder / "model"
+        if not model.is_dir():
+            part = folder / "model.part"
+            shutil.rmtree(part, ignore_errors=True)
+            merge_shards(self.run / f"global_step_{step}" / "actor", part)
+            if settings.get("system"):
+                write_atomic(part / SYSTEM_FILE, settings["system"])
+            part.rename(model)
+        options = [*self.options, *(["--style", "react"] if settings.get("style") == "react" else [])]
+        with self._policy(model) as policy:
+            for name in benchmarks:
+                told = _run_eval([name, "--policy", policy, "--out", str(folder / name), *options])
+                line = BenchmarkLine(step=step, benchmark=name, **told)
+                append_line(self.run / METRICS_FILE, line.model_dump(mode="json"))
+                yield line
+        shutil.rmtree(model)
+
+    @contextmanager
+    def _policy(self, model: Path) -> Iterator[str]:
+        """The policy as `rubricem eval` names it, while it can be asked."""
+        if self.engine == "local":
+            yield f"local:{model}"
+            return
+        with create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = ["vllm", "serve", str(model), "--served-model-name", "policy", "--host", "127.0.0.1"]
+        with served([*command, "--port", str(port)], f"http://127.0.0.1:{port}/health", seconds=self.start_seconds):
+            yield f"vllm:policy@http://127.0.0.1:{port}/v1#{model}"
+
+
+def watch(given: Watch, report: Callable[[BenchmarkLine | str], None], *, once: bool = False) -> None:
+    """Evaluate every checkpoint that is due, and with `once` end then; a failure is reported and tried again.
+
+    Raises:
+        FileFormatError: the folder holds no run.
+        ConfigError: with `once`, an evaluation fails.
+    """
+    tries: dict[int, int] = {}
+    while True:
+        waiting = [(step, names) for step, names in given.due() if tries.get(step, 0) < _TRIES]
+        for step, names in waiting:
+            tries[step] = tries.get(step, 0) + 1
+            try:
+                for line in given.evaluate(step, names):
+                    report(line)
+            except RubricEMError as failure:
+                if once:
+                    raise
+                again = "It is tried again." if tries[step] < _TRIES else "It is left out."
+                report(f"step {step} was not evaluated: {failure} {again}")
+        if once:
+            return
+        sleep(_POLL_SECONDS)
+
+
+def merge_shards(actor: Path, target: Path) -> None:
+    """Merge a checkpoint's shards with veRL's own command.
+
+    Raises:
+        ConfigError: the command failed; the message quotes the end of its output.
+    """
+    options = ("--backend", "fsdp", "--local_dir", str(actor), "--target_dir", str(target))
+    command = python_command("verl.model_merger", "merge", *options)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(
+            f"veRL could not merge {actor}: {done.stderr.strip()[-300:]} Run this where veRL is installed."
+        )
+
+
+@contextmanager
+def served(command: Sequence[str], health: str, *, seconds: float) -> Iterator[None]:
+    """A server of its own process group, from the moment at which it answers until the end of the block.
+
+    Raises:
+        ConfigError: it cannot be started, ends, or does not answer in time.
+    """
+    if shutil.which(command[0]) is None:
+        raise ConfigError(f"there is no command {command[0]} here. Install it, or play the model by --engine local.")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = monotonic() + seconds
+        while not _answers(health):
+            if process.poll() is not None:
+                raise ConfigError(f"{command[0]} ended with code {process.returncode} before it answered.")
+            if monotonic() > deadline:
+                raise ConfigError(f"{command[0]} did not answer at {health} within {seconds:.0f} s.")
+            sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(health: str) -> bool:
+    try:
+        with urllib.request.urlopen(health, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def _run_eval(arguments: Sequence[str]) -> Mapping[str, Any]:
+    """The score of `rubricem eval`, with its interval where it has one."""
+    command = python_command("rubricem_agent.cli.main", "eval", *arguments, "--json")
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"`rubricem eval {' '.join(arguments)}` ended with code {done.returncode}; see above.")
+    judged = json.loads(done.stdout)["runs"][0]["judges"]
+    if not judged:
+        raise ConfigError(f"`rubricem eval {' '.join(arguments)}` gave no score.")
+    spread = judged[0]["spread"]
+    return {"score": judged[0]["score"], "low": spread["low"], "high": spread["high"]}
