@@ -6,12 +6,14 @@ dropped with a warning. Lines are not forced to the disk one by one, because tha
 other episodes of the run wait; `sync` does it once a run.
 """
 
+import hashlib
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import ConfigDict, Field
 
 from rubricem_agent.files import MAKE_ROOM, LineFile, writing
@@ -62,6 +64,14 @@ JOURNAL_VERSION = 1
 
 RolloutIndex = tuple[str, int, int]
 """Identifies a rollout of a run: the question's key, the occurrence of the question, the attempt."""
+
+
+def attempt_seed(seed: int, index: RolloutIndex) -> int:
+    """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
+    query_key, occurrence, attempt = index
+    key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
+    state = np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)
+    return int(state[0])
 
 
 class _JournalHeader(Frozen):

@@ -1,15 +1,12 @@
 """Runs episodes with a policy: one (`run_episode`), or n attempts at each of m questions at once (`run_groups`)."""
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling
-from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, RolloutJournal
+from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, RolloutJournal, attempt_seed
 from rubricem_agent.rollout.tokens import label_tokens
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ModelError, boundary
@@ -141,11 +138,3 @@ async def run_groups(
         if journal is not None:
             journal.sync()
     return [rollouts[start : start + group_size] for start in range(0, len(rollouts), group_size)]
-
-
-def attempt_seed(seed: int, index: RolloutIndex) -> int:
-    """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
-    query_key, occurrence, attempt = index
-    key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
-    state = np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)
-    return int(state[0])

@@ -12,8 +12,8 @@ import pytest
 
 from rubricem_agent.policy.base import Emission, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.rollout import RolloutJournal
-from rubricem_agent.rollout.run import Setting, attempt_seed, run_groups
+from rubricem_agent.rollout.rollout import RolloutJournal, attempt_seed
+from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import shipped_toolbox
