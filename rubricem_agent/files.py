@@ -74,7 +74,7 @@ class LineFile:
     """An append-only file of lines, the base of every journal and log.
 
     A line counts once its line break is written: a kill leaves at most the last line truncated. An appended line
-    outlives the process; `sync` makes it outlive a power cut. One process writes at a time: `lock` enforces it.
+    outlives the process. One process writes at a time: `lock` enforces it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,10 +118,6 @@ class LineFile:
             if file != self._locked:
                 os.close(file)
         return start
-
-    def sync(self) -> None:
-        """Wait until all lines are on the disk."""
-        flush(self.path)
 
     def lock(self) -> None:
         """Keep other processes from writing until `close`.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling
-from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, RolloutJournal, attempt_seed
+from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, attempt_seed
 from rubricem_agent.rollout.tokens import label_tokens
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ModelError, boundary
@@ -106,35 +106,23 @@ async def run_groups(
     group_size: int = 8,
     concurrency: int = 256,
     seed: int = 0,
-    journal: RolloutJournal | None = None,
 ) -> list[list[Rollout]]:
     """The rollouts of each question, in the order of the questions and of the attempts, whatever finished first.
 
     What an attempt draws depends on its index and the seed alone. A failed episode is a rollout with a failure. A
-    reached spending limit or an interrupt ends the run; the journal holds what was finished.
+    reached spending limit or an interrupt ends the run.
     """
-    finished = dict(journal.finished) if journal is not None else {}
     slots = asyncio.Semaphore(concurrency)
 
     async def run(index: RolloutIndex, query: Query) -> Rollout:
-        if index in finished:
-            return finished[index]
         async with slots:
             opening, prompt_hash = await open_query(query, index[2])
-            attempt = Attempt(query, opening, prompt_hash, attempt_seed(seed, index))
-            rollout = await run_episode(attempt, setting)
-        if journal is not None:
-            journal.append(index, rollout)
-        return rollout
+            return await run_episode(Attempt(query, opening, prompt_hash, attempt_seed(seed, index)), setting)
 
     seen: Counter[str] = Counter()
     tasks = []
     for query in queries:
         tasks += [run((query.key, seen[query.key], attempt), query) for attempt in range(group_size)]
         seen[query.key] += 1
-    try:
-        rollouts = await run_together(tasks)
-    finally:
-        if journal is not None:
-            journal.sync()
+    rollouts = await run_together(tasks)
     return [rollouts[start : start + group_size] for start in range(0, len(rollouts), group_size)]

@@ -31,7 +31,6 @@ from rubricem_agent.learn.credit_file import read_credit_file
 from rubricem_agent.memory.gate import WriteGate
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
-from rubricem_agent.rollout.rollout import Rollout, RolloutJournal
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError, RubricEMError
 from rubricem_env.domain.trajectory import (
@@ -284,18 +283,12 @@ async def attack_streams(rng: np.random.Generator) -> None:
 def state_files(folder: Path) -> dict[str, tuple[bytes, Callable[[Path], object]]]:
     """By name, a whole file and what reads it."""
     trajectory = attempt()
-    journal = RolloutJournal.open(folder / "journal.jsonl", fingerprint="f")
-    journal.append(("k", 0, 0), Rollout(trajectory=trajectory, policy="p"))
     buffer = RubricBuffer({"k": RubricSet().with_proposed(RUBRICS, step=1)})
     state = json.dumps(buffer.state_dict()).encode()
     rows = json.dumps([{"title": "t", "description": "d", "weight": 1.0}]).encode()
     credit = json.dumps({"scores": [[0.5, 0.5, 0.5, 0.5], [1, 0, 1, 0]]}).encode()
     return {
         "trajectory.json": (dump_trajectory(trajectory).encode(), lambda path: load_trajectory(_text(path))),
-        "journal.jsonl": (
-            (folder / "journal.jsonl").read_bytes(),
-            lambda path: RolloutJournal.open(path, fingerprint="f"),
-        ),
         "buffer.json": (state, lambda path: _load_buffer(path)),
         "rubrics.json": (rows, lambda path: read_rubrics(_text(path), "rubrics")),
         "credit.json": (credit, read_credit_file),
