@@ -12,7 +12,7 @@ from rubricem_agent.build.probe import model_probes, require_answers, search_pro
 from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.gate import Refusal, WriteGate
-from rubricem_agent.memory.inject import CountTokens, Injection, Injector
+from rubricem_agent.memory.inject import Block, CountTokens, Injector
 from rubricem_agent.memory.snapshot import open_snapshot
 from rubricem_agent.memory.store import ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
@@ -108,10 +108,10 @@ class LessonMemory:
         reflector = Reflector(policy, RulesJudge(), bank, settings=ReflectionSettings(wording="within"))
         return cls(bank, build_injector(config, policy.count_tokens), reflector=reflector)
 
-    async def retrieve(self, question: str, mode: Retrieval) -> Injection:
+    async def retrieve(self, question: str, mode: Retrieval) -> Block:
         """The lessons to show before a question."""
         hits = await asyncio.to_thread(self.bank.retrieve, question, mode)
-        return self._injector.inject(question, hits, mode=mode)
+        return self._injector.render(hits, mode)
 
     async def learn(self, reading: Reading) -> str:
         """Reflect on an attempt and store the lesson, unjudged: there is no judge at inference. Returns a sentence."""

@@ -269,16 +269,16 @@ async def _run_attempts(
 
 async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, terminal: Terminal) -> str:
     """The block of lessons before the question; the user is told how many there are."""
-    injection = await lessons.retrieve(query.question, mode)
-    stored, shown = len(lessons.bank), len(injection.shown)
+    block, shown = await lessons.retrieve(query.question, mode)
+    stored = len(lessons.bank)
     if shown:
-        terminal.say(f"{shown} lesson{'s' * (shown > 1)} from the bank.")
+        terminal.say(f"{len(shown)} lesson{'s' * (len(shown) > 1)} from the bank.")
     elif not stored:
         terminal.say("No lesson from the bank: it is empty.")
     else:
         wanted = "this question" if mode == "within" else "a similar question"
         terminal.say(f"No lesson from the bank: none of its {stored} is of {wanted}.")
-    return injection.block
+    return block
 
 
 def _explain(attempt: Rollout) -> str:

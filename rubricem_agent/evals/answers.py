@@ -59,7 +59,7 @@ async def no_references(question: str, attempts: Sequence[Rollout]) -> str:
 async def cross_references(question: str, attempts: Sequence[Rollout], *, bank: RubricBank, injector: Injector) -> str:
     """Lessons retrieved from a trained bank, which is never written to."""
     retrieved = await asyncio.to_thread(bank.retrieve, question, "cross")
-    return injector.inject(question, retrieved, "cross").block
+    return injector.render(retrieved, "cross")[0]
 
 
 async def within_references(
@@ -80,7 +80,7 @@ async def within_references(
         return ""
     bank = open_bank()
     await open_reflector(bank).reflect_unjudged(attempts[-1].reading)
-    return injector.inject(question, bank.retrieve(question, "within"), "within").block
+    return injector.render(bank.retrieve(question, "within"), "within")[0]
 
 
 async def answer_in_episodes(

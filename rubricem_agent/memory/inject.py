@@ -7,7 +7,7 @@ look like the block's own headings are escaped.
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
@@ -52,17 +52,8 @@ class ReferenceSettings(Frozen):
         return math.floor((attempt + 1) * share + 1e-9) > math.floor(attempt * share + 1e-9)
 
 
-class Injection(NamedTuple):
-    """A question as the policy will read it."""
-
-    prompt: str
-    """The question, with the block before it where there is one."""
-    block: str = ""
-    shown: tuple[Retrieved, ...] = ()
-    dropped: tuple[Retrieved, ...] = ()
-    """Left out for want of room, the least similar first."""
-    prompt_hash: str = ""
-    """Of the preamble's file; empty without a block."""
+Block = tuple[str, tuple[Retrieved, ...]]
+"""The text that stands before a question, empty where there is none, and the lessons in it."""
 
 
 class Injector:
@@ -72,23 +63,19 @@ class Injector:
         self._count_tokens = count_tokens
         self._budget = budget
 
-    def inject(self, question: str, found: Sequence[Retrieved], mode: Retrieval) -> Injection:
-        """Put what was found before the question; the question alone where nothing was, or nothing fits.
-
-        The question is never shortened, and does not count towards the budget.
-        """
+    def render(self, found: Sequence[Retrieved], mode: Retrieval) -> Block:
+        """What was found, the least similar left out first for want of room."""
         prompt = read_prompt(f"inject_{mode}")
         shown = sorted(found, key=lambda hit: hit.rank)
-        dropped: list[Retrieved] = []
         while shown:
             examples = [
                 _render_example(prompt.section("example"), at, hit.item) for at, hit in enumerate(shown, start=1)
             ]
             block = fill(prompt.section("block"), {"examples": _SEPARATOR.join(examples)})
             if self._count_tokens(block) <= self._budget:
-                return Injection(f"{block}\n\n{question}", block, tuple(shown), tuple(dropped), prompt.hash)
-            dropped.append(shown.pop())
-        return Injection(question, dropped=tuple(dropped))
+                return block, tuple(shown)
+            shown.pop()
+        return "", ()
 
 
 def _render_example(layout: str, number: int, item: BankItem) -> str:
@@ -103,8 +90,3 @@ def quote(text: str) -> str:
     """Foreign text that can neither close the block nor pass for one of its headings; every line break becomes a plain one."""
     lines = neutralize(text.strip()).splitlines()
     return "\n".join(_HEADING.sub(r"\1\\\2", line) for line in lines)
-
-
-def count_roughly(text: str) -> int:
-    """Four characters a token: for when no tokenizer is at hand. Counts high on most English text."""
-    return len(text) // 4 + 1

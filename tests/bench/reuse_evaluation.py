@@ -65,10 +65,10 @@ async def attempt(
 
     async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
         found = bank.retrieve(query.question, mode) if bank else ()
-        injection = parts.injector.inject("", found, mode)
-        if injection.block:
+        block, _ = parts.injector.render(found, mode)
+        if block:
             served.add(query.key)
-        return parts.prompt.opening(query, references=injection.block), parts.prompt.hash
+        return parts.prompt.opening(query, references=block), parts.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     queries = parts.held_out

@@ -17,7 +17,7 @@ from rubricem_agent.data.filter import normalize
 from rubricem_agent.data.generate import Trace
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.inject import Injector, count_roughly
+from rubricem_agent.memory.inject import Injector
 from rubricem_agent.prompting import fill
 from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
 from rubricem_env.domain.judgement import Reflection
@@ -28,6 +28,7 @@ from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
+from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import Draft, sentence, write_pages
@@ -93,11 +94,11 @@ def references_for(
         bank.write(
             Reflection(query_key=query.key, question=query.question, rubrics=lesson.rubrics, takeaways=lesson.takeaways)
         )
-    injector = Injector(count_tokens=count_roughly)
+    injector = Injector(count_tokens=estimate_tokens)
     blocks: dict[str, str] = {}
     for task, question in world.guided.items():
         mode: Retrieval = "within" if rng.random() < 0.5 else "cross"
-        blocks[source_of(task)] = injector.inject("", bank.retrieve(question.question, mode), mode).block
+        blocks[source_of(task)] = injector.render(bank.retrieve(question.question, mode), mode)[0]
     return blocks
 
 

@@ -141,9 +141,8 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
         used = mode
         if not found and config.on_miss == "cross":
             used, found = "cross", parts.bank.retrieve(query.question, "cross")
-        injection = parts.injector.inject("", found, used)
-        shown[query.key] = injection.shown
-        return parts.prompt.opening(query, references=injection.block), parts.prompt.hash
+        block, shown[query.key] = parts.injector.render(found, used)
+        return parts.prompt.opening(query, references=block), parts.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")

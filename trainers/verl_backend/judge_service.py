@@ -143,9 +143,8 @@ class JudgeService(SharedLimits):
         if not lessons and self.settings.on_miss == "cross":
             mode = "cross"
             lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
-        injection = self._injector.inject("", lessons, mode)
-        self._shown[ticket] = injection.shown
-        return injection.block
+        block, self._shown[ticket] = self._injector.render(lessons, mode)
+        return block
 
     async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> TokenAdvantages:
         """Wait until the group is complete and judged; returns the advantages of this rollout's tokens.

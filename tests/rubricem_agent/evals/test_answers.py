@@ -19,7 +19,7 @@ from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.inject import Injector, count_roughly
+from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
@@ -31,6 +31,7 @@ from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.limits import Rates, Turns, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.tools.render import estimate_tokens
 from tests.search_server import SearchReply, SearchServer
 
 EXAMPLE = Example(id="1", prompt_text="How wide is the Tall Fox?")
@@ -140,7 +141,7 @@ def test_a_run_takes_over_what_its_parts_have_done(tmp_path):
 
 
 QUESTION = "How wide is the river Tall Fox?"
-INJECTOR = Injector(count_tokens=count_roughly)
+INJECTOR = Injector(count_tokens=estimate_tokens)
 
 
 def empty_bank() -> RubricBank:

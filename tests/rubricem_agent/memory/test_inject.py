@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import Retrieved
-from rubricem_agent.memory.inject import Injection, Injector, ReferenceSettings
+from rubricem_agent.memory.inject import Injector, ReferenceSettings
 from rubricem_agent.memory.store import BankItem
-from rubricem_agent.prompting import read_prompt
 from tests.fakes import make_reflection
 
 
@@ -20,21 +19,20 @@ def count_lessons(text):
     return text.count("### Rubrics")
 
 
-def test_nothing_found_leaves_the_question_as_it_is():
-    assert Injector(count_tokens=len).inject("What?", [], "cross") == Injection("What?")
+def test_nothing_found_is_no_block():
+    assert Injector(count_tokens=len).render([], "cross") == ("", ())
 
 
 @pytest.mark.parametrize("mode", ["cross", "within"])
-def test_the_block_stands_before_the_question(mode):
-    injected = Injector(count_tokens=len).inject("What?", [found(1, 0.5)], mode)
-    assert injected.prompt == f"{injected.block}\n\nWhat?"
-    assert injected.block.startswith("<reference_examples>\n")
-    assert injected.block.endswith("\n</reference_examples>")
+def test_the_block_has_its_tags_around_it(mode):
+    block, _ = Injector(count_tokens=len).render([found(1, 0.5)], mode)
+    assert block.startswith("<reference_examples>\n")
+    assert block.endswith("\n</reference_examples>")
 
 
 def test_cross_shows_each_question_with_its_lessons_most_similar_first():
-    injected = Injector(count_tokens=len).inject("What?", [found(1, 0.2, "Far?"), found(2, 0.9, "Near?")], "cross")
-    _, first, second = injected.block.split("## Similar question")
+    block, _ = Injector(count_tokens=len).render([found(1, 0.2, "Far?"), found(2, 0.9, "Near?")], "cross")
+    _, first, second = block.split("## Similar question")
     assert first.split("\n")[:2] == [" 1", "Near?"]
     assert second.split("\n")[:2] == [" 2", "Far?"]
     assert "lesson 2" in first
@@ -43,32 +41,32 @@ def test_cross_shows_each_question_with_its_lessons_most_similar_first():
 
 def test_equally_similar_lessons_stand_in_the_order_of_their_keys():
     lessons = [found(number, 0.5, f"Question {number}?") for number in range(1, 5)]
-    shown = Injector(count_tokens=len).inject("What?", lessons, "cross").shown
+    _, shown = Injector(count_tokens=len).render(lessons, "cross")
     assert [hit.item.key for hit in shown] == sorted(hit.item.key for hit in lessons)
     assert [hit.item.id for hit in shown] != [1, 2, 3, 4]
 
 
 def test_each_mode_has_its_preamble_and_within_does_not_repeat_the_question():
-    cross = Injector(count_tokens=len).inject("What?", [found(1, 0.5)], "cross")
-    within = Injector(count_tokens=len).inject("What?", [found(1, 1.0, "What?")], "within")
-    assert "What?" not in within.block
-    assert cross.prompt_hash == read_prompt("inject_cross").hash != within.prompt_hash
+    cross, _ = Injector(count_tokens=len).render([found(1, 0.5, "What?")], "cross")
+    within, _ = Injector(count_tokens=len).render([found(1, 1.0, "What?")], "within")
+    assert "What?" in cross
+    assert "What?" not in within
+    assert cross.split("\n")[1] != within.split("\n")[1]
 
 
 def test_the_budget_drops_the_least_similar_first():
     injector = Injector(count_tokens=count_lessons, budget=1)
-    injected = injector.inject("What?", [found(1, 0.2), found(2, 0.9), found(3, 0.5)], "cross")
-    assert [hit.item.id for hit in injected.shown] == [2]
-    assert [hit.item.id for hit in injected.dropped] == [1, 3]
+    _, shown = injector.render([found(1, 0.2), found(2, 0.9), found(3, 0.5)], "cross")
+    assert [hit.item.id for hit in shown] == [2]
 
 
-@given(st.text(min_size=1), st.integers(0, 3_000), st.lists(st.floats(0, 1), max_size=4))
-def test_the_question_is_never_touched_and_the_block_never_above_the_budget(question, budget, similarities):
+@given(st.integers(0, 3_000), st.lists(st.floats(0, 1), max_size=4))
+def test_the_block_is_never_above_the_budget(budget, similarities):
     hits = [found(number, similarity) for number, similarity in enumerate(similarities, start=1)]
-    injected = Injector(count_tokens=len, budget=budget).inject(question, hits, "cross")
-    assert injected.prompt.endswith(question)
-    assert len(injected.block) <= budget
-    assert len(injected.shown) + len(injected.dropped) == len(hits)
+    block, shown = Injector(count_tokens=len, budget=budget).render(hits, "cross")
+    assert len(block) <= budget
+    assert bool(block) == bool(shown)
+    assert set(shown) <= set(hits)
 
 
 def test_lessons_go_to_the_named_share_of_a_group_spread_evenly():

@@ -6,7 +6,6 @@ import pytest
 
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.config import BankConfig
-from rubricem_agent.memory.inject import count_roughly
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.reflection.reflector import Reflector, judged_attempts
@@ -16,6 +15,7 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
+from rubricem_env.tools.render import estimate_tokens
 
 LESSONS = (
     "Be thorough.",
@@ -51,9 +51,9 @@ async def test_the_lesson_of_one_attempt_stands_before_the_question_of_the_next(
     assert outcome.item is not None
     assert outcome.item.reflection.takeaways.startswith("Search for the reporting convention")
     found = bank.retrieve(DEMO_QUERY.question, "within")
-    shown = build_injector(CONFIG, count_roughly).inject(DEMO_QUERY.question, found, "within")
-    assert "Search for the reporting convention" in shown.prompt
-    assert shown.prompt.endswith(DEMO_QUERY.question)
+    block, shown = build_injector(CONFIG, estimate_tokens).render(found, "within")
+    assert "Search for the reporting convention" in block
+    assert shown == found
 
 
 async def test_work_launched_again_after_a_kill_leaves_the_same_bank(group, tmp_path):
