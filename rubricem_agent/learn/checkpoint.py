@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from rubricem_agent.files import flush, sha256, write_text
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.errors import RubricEMError, UsageError
+from rubricem_env.domain.errors import BoundaryError, UsageError, boundary
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -29,20 +29,6 @@ _NAME = re.compile(r"step-(\d{6,})")
 
 CheckpointItem = tuple[str, Callable[[Path], None], int]
 """One thing to save: its file name in the checkpoint, a writer of that file, and the step that the state belongs to."""
-
-
-_UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What readers of a part raise where its contents are not what they expect."""
 
 
 class PartEntry(Frozen):
@@ -89,14 +75,10 @@ class Checkpoint(Frozen):
             UsageError: a part has other contents than its writer gives it, though its hash is right.
         """
         try:
-            yield
-        except RubricEMError:
-            raise
-        except _UNREADABLE as cause:
-            reason = (str(cause).strip() or "no detail given").splitlines()[0][:200]
-            raise UsageError(
-                f"{self.folder} cannot be restored: {type(cause).__name__}: {reason}. {_way_out(self.folder)}"
-            ) from cause
+            with boundary(BoundaryError, f"restore {self.folder}"):
+                yield
+        except BoundaryError as cause:
+            raise UsageError(f"{str(cause).splitlines()[0][:500]}. {_way_out(self.folder)}") from cause
 
 
 def json_part(state: object, *, file: str, step: int) -> CheckpointItem:

@@ -9,30 +9,30 @@ in it is raised by `collect`. A checkpoint holds the tickets of unfinished work,
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+
+from pydantic import Field, TypeAdapter
 
 from rubricem_env.domain.errors import BoundaryError, UsageError
+from rubricem_env.domain.inputs import validating
 
 Result = TypeVar("Result")
+Step = Annotated[int, Field(strict=True, gt=0)]
 
 
 class Ticket(NamedTuple):
     """One piece of work: the reflection on the question `key` as it was met in `step`."""
 
-    step: int
+    step: Step
     key: str
-
-    @classmethod
-    def read(cls, row: Sequence[Any]) -> "Ticket":
-        """The ticket at the start of a row of a saved state; raises UsageError where there is none."""
-        match row:
-            case [step, str(key), *_] if _is_step(step):
-                return cls(step, key)
-        raise UsageError(f"the state of the reflections holds {str(row)[:80]!r}, which is no ticket.")
 
     def __str__(self) -> str:
         return f"the reflection of step {self.step} on {self.key!r}"
+
+
+_STATE = TypeAdapter(tuple[dict[str, Step], list[Ticket], list[tuple[Step, str, Any]], list[tuple[Step, str, str]]])
+"""The latest step of each question, and the rows of pending, done and failed work."""
 
 
 class Deferred(Generic[Result]):
@@ -128,21 +128,16 @@ class Deferred(Generic[Result]):
         """
         if any(not task.done() for task in self._tasks.values()):
             raise UsageError("work is still running; await cancel() before load_state_dict().")
-        latest = state.get("latest", {})  # missing in older checkpoints
-        if not _has_values(latest, _is_step):
-            raise UsageError("the state of the reflections says of a question what is no step.")
-        rows = {name: [(Ticket.read(row), *row[2:]) for row in state[name]] for name in ("pending", "done", "failed")}
-        tickets = [ticket for named in rows.values() for ticket, *_ in named]
-        if len(set(tickets)) < len(tickets):
+        with validating("the state of the reflections is none that a run has saved", error=UsageError):
+            # The latest work is missing in older checkpoints.
+            parts = (state.get("latest", {}), *(state[name] for name in ("pending", "done", "failed")))
+            latest, pending, done, failed = _STATE.validate_python(parts)
+        endings = [Ticket(step, key) for step, key, _ in (*done, *failed)]
+        if len({*pending, *endings}) < len(pending) + len(endings):
             raise UsageError("the state of the reflections holds a ticket twice.")
-        done = {ticket: self._decode(form) for ticket, form in rows["done"]}
-        failed = {ticket: reason for ticket, reason in rows["failed"]}
-        if not _has_values(failed, lambda reason: isinstance(reason, str)):
-            raise UsageError("the state of the reflections holds a failure without a reason.")
-        self._tasks = {}
-        self._unlaunched = [ticket for (ticket,) in rows["pending"]]
-        self._done, self._failed = done, failed
-        self._latest = dict(latest)
+        self._done = {Ticket(step, key): self._decode(form) for step, key, form in done}
+        self._failed = {Ticket(step, key): reason for step, key, reason in failed}
+        self._tasks, self._unlaunched, self._latest = {}, pending, latest
 
     def _start(self, ticket: Ticket) -> None:
         self._latest[ticket.key] = max(ticket.step, self._latest.get(ticket.key, ticket.step))
@@ -166,11 +161,3 @@ class Deferred(Generic[Result]):
                 self._unlaunched.append(ticket)
             else:
                 task.result()
-
-
-def _is_step(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _has_values(mapping: Any, is_valid: Callable[[Any], bool]) -> bool:
-    return isinstance(mapping, dict) and all(map(is_valid, mapping.values()))

@@ -22,7 +22,7 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.world.judge import TrueQuality, true_quality
+from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
 
 
@@ -51,7 +51,7 @@ async def answer_held_out(
 def mean_quality(questions: Sequence[Question], readings: Sequence[Reading]) -> dict[str, float]:
     """Mean true quality by stage, of one episode for each question."""
     qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
-    return TrueQuality(*np.mean(qualities, axis=0).tolist())._asdict()
+    return dict(zip(map(str, STAGES), np.mean(qualities, axis=0).tolist(), strict=True))
 
 
 async def mean_judged(

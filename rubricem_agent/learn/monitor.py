@@ -11,7 +11,9 @@ Expected curves: the range over the seeds of earlier runs of a recipe, step by s
 is not compared with them.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +31,7 @@ from rubricem_agent.learn.metrics import (
 )
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import RubricEMError
-from rubricem_env.domain.inputs import read_text, validating
+from rubricem_env.domain.inputs import package_text, read_text, validating
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -160,7 +162,8 @@ def _mean_score(scores: Mapping[str, float | None]) -> float | None:
 
 
 SHIPPED = Path(__file__).parent / "expected"
-LEVELS = Path(__file__).parent / "levels.json"
+_LEVELS: Sequence[Mapping[str, Any]] = json.loads(package_text("rubricem_agent.learn", "levels.json"))["levels"]
+"""The held-out answers of policies beside which runs are drawn: the floor and the ceilings of a curve."""
 
 
 class ExpectedPoint(Frozen):
@@ -198,30 +201,11 @@ class Expected(Frozen):
     held_out_answer: tuple[ExpectedPoint, ...]
 
 
-class Level(Frozen):
-    """What a policy other than the run's reaches on held-out questions: the floor or a ceiling of a curve."""
-
-    name: str
-    policy: str
-    """That of the runs which it is drawn beside."""
-    held_out: str
-    answer: float
-
-
-class Levels(Frozen):
-    """The known levels."""
-
-    made_by: str
-    """The command."""
-    levels: tuple[Level, ...]
-
-
 def find_levels(settings: Mapping[str, Any]) -> dict[str, float]:
     """By name: the held-out answers of the policies to compare a run of these settings with, the lowest first."""
-    levels = Levels.model_validate_json(LEVELS.read_text(encoding="utf-8")).levels
     wanted = (settings.get("policy"), settings.get("held_out"), settings.get("data"))
-    known = [level for level in levels if (level.policy, level.held_out, None) == wanted]
-    return {level.name: level.answer for level in sorted(known, key=lambda level: level.answer)}
+    known = [level for level in _LEVELS if (level["policy"], level["held_out"], None) == wanted]
+    return {level["name"]: level["answer"] for level in sorted(known, key=itemgetter("answer"))}
 
 
 def make_expected(recipe: str, logs: Sequence[RunLog], *, settings: Mapping[str, Any], made_by: str) -> Expected:

@@ -3,11 +3,12 @@
 A model that is not in the table has an unknown price, not a price of zero.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
@@ -40,19 +41,16 @@ class Price(Frozen):
         return (fresh * self.input + cached_tokens * cached_price + output_tokens * self.output) / _MILLION
 
 
-class _Models(NamedTuple):
-    prices: dict[str, Price]
-    shut_down: dict[str, tuple[str, str]]
-
-
-_MODELS = TypeAdapter(_Models).validate_json(package_text("rubricem_env.llm", "models.json"))
+_MODELS: Mapping[str, Any] = json.loads(package_text("rubricem_env.llm", "models.json"))
 FLASH = "gemini-3.8-flash"
 """The default of google_search and of the 8B configs' judge: the successor of the paper's Gemini 3 Flash. Its price holds
 until 2026-12-31, as its page says."""
-PRICES: Mapping[str, Price] = MappingProxyType(_MODELS.prices)
+PRICES: Mapping[str, Price] = MappingProxyType(
+    TypeAdapter(dict[str, Price]).validate_python(_MODELS["prices"], strict=False)
+)
 """The models that are known by name, with their list prices on the day they were checked; prices move, and a run passes
 its own table where they have."""
-SHUT_DOWN: Mapping[str, tuple[str, str]] = MappingProxyType(_MODELS.shut_down)
+SHUT_DOWN: Mapping[str, Sequence[str]] = MappingProxyType(_MODELS["shut_down"])
 """The day on which a model was or will be shut down, and its provider's successor (their pages, November 2026)."""
 
 

@@ -15,7 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.scaffold.folding import fold
@@ -26,11 +26,9 @@ TABLES: Mapping[str, Any] = json.loads(package_text("rubricem_env.scaffold", "sp
 _PARTS: Mapping[str, str] = TABLES["parts"]
 
 
-class Speech(NamedTuple):
-    """A passage that speaks to the machine."""
-
-    kind: Literal["order", "score_request"]
-    passage: str
+SpeechKind = Literal["order", "score_request"]
+Speech = tuple[SpeechKind, str]
+"""A passage that speaks to the machine, after its kind."""
 
 
 _SCALE = re.compile(
@@ -118,7 +116,7 @@ def _near(acts: str, objects: str) -> re.Pattern[str]:
     )
 
 
-_FOREIGN: Sequence[tuple[Literal["order", "score_request"], re.Pattern[str]]] = (
+_FOREIGN: Sequence[tuple[SpeechKind, re.Pattern[str]]] = (
     *(("order", _near(*pair)) for pair in TABLES["orders"]),
     ("order", re.compile("|".join(map(fold, TABLES["selves"])), _FLAGS)),
     *(("score_request", _near(*pair)) for pair in TABLES["scores"]),
@@ -155,9 +153,9 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
     said = _QUOTED.sub(" ", fold(text))
     for pattern in (_OF_ITSELF, _EVALUATES_HERE, *((_TO_READER,) if is_criterion else ())):
         if found := pattern.search(said):
-            return Speech("order", found[0])
+            return "order", found[0]
     left = (found for found in _LEAVES_TASK.finditer(said) if _is_directive(said[: found.start()]))
-    return next((Speech("order", found[0]) for found in left), None)
+    return next((("order", found[0]) for found in left), None)
 
 
 def find_foreign(text: str, question: str) -> str | None:
@@ -204,7 +202,7 @@ def _foreign(text: str) -> Iterator[Speech]:
     for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
         for found in pattern.finditer(text):
             if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
-                yield Speech(kind, found[0])
+                yield kind, found[0]
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
@@ -214,38 +212,38 @@ def _orders(sentence: str) -> Iterator[Speech]:
             continue
         passage = found[0]
         if found["said"] or found["asked"]:
-            yield Speech("order", passage)
+            yield "order", passage
             continue
         complement = _COMPLEMENT.match(after)
         is_readers = _READER.search(complement[0] if complement else " ".join(after.split()[:1])) is not None
         is_owned = complement is not None and bool(complement[1].strip()) and not is_readers
         if is_readers or (not is_owned and (found["named"] or _OF_READER.search(passage))):
-            yield Speech("order", passage)
+            yield "order", passage
     for found in _ORDERS.finditer(sentence):
         before = sentence[: found.start()]
         is_dictated = re.match(r"(?:answer|reply|respond)\b", found[0], _FLAGS) is None or _is_directive(before)
         if is_dictated and not _MENTION.search(before):
-            yield Speech("order", found[0])
+            yield "order", found[0]
 
 
 def _requests(sentence: str) -> Iterator[Speech]:
     for pattern in (_TO_JUDGE, _EARNS, _PASSIVE, _CREDITED, _ANYHOW):
         found = pattern.search(sentence)
         if found is not None:
-            yield Speech("score_request", found[0])
+            yield "score_request", found[0]
     for found in _GRANTS_MAX.finditer(sentence):
         is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
         if _is_directive(sentence[: found.start()]) and not is_scale:
-            yield Speech("score_request", found[0])
+            yield "score_request", found[0]
     for found in _GRANTS_NUMBER.finditer(sentence):
         of_work = _WORK_WORD.search(found["to"]) or (
             not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
         )
         if of_work and _is_directive(sentence[: found.start()]):
-            yield Speech("score_request", found[0])
+            yield "score_request", found[0]
     for found in _RECEIVES.finditer(sentence):
         if not _SCALE.match(sentence[found.end() :]):
-            yield Speech("score_request", found[0])
+            yield "score_request", found[0]
 
 
 def _count(text: str) -> tuple[int, int]:

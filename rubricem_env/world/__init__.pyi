@@ -7,7 +7,6 @@ from rubricem_env.world.almanac import (
 from rubricem_env.world.expert import AlmanacTeacher as AlmanacTeacher, Faults as Faults
 from rubricem_env.world.judge import (
     AlmanacJudge as AlmanacJudge,
-    TrueQuality as TrueQuality,
     true_quality as true_quality,
 )
 from rubricem_env.world.questions import Question as Question

@@ -288,16 +288,10 @@ def _true_judgement(criteria: Mapping[Rubric, Mark], reading: Reading) -> Judgem
     return score_trajectory(present_stages(reading), tuple(criteria), opinions=opinions)
 
 
-class TrueQuality(NamedTuple):
-    """A number in [0, 1] for each stage; 0 for a stage that never happened."""
+def true_quality(question: Question, reading: Reading) -> tuple[float, ...]:
+    """The weighted share of the question's true criteria that the attempt fulfils.
 
-    plan: float
-    research: float
-    review: float
-    answer: float
-
-
-def true_quality(question: Question, reading: Reading) -> TrueQuality:
-    """The weighted share of the question's true criteria that the attempt fulfils, stage by stage."""
+    A number in [0, 1] for each stage, in order; 0 for a stage that never happened.
+    """
     judgement = _true_judgement(criteria_of(question), reading)
-    return TrueQuality(*(judgement.score(stage) or 0.0 for stage in STAGES))
+    return tuple(judgement.score(stage) or 0.0 for stage in STAGES)

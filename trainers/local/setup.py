@@ -25,7 +25,7 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.world.judge import AlmanacJudge, TrueQuality
+from rubricem_env.world.judge import AlmanacJudge
 from rubricem_env.world.questions import Question
 
 from ..settings import with_run_seed
@@ -70,8 +70,8 @@ class JudgedStep(NamedTuple):
     readings: list[Group]
     """The same rollouts as the judge reads them."""
     judgements: tuple[GroupJudgement, ...]
-    true: list[TrueQuality]
-    """The true quality of each rollout, group by group: it audits the judge, and nothing that trains reads it. Empty
+    true: list[tuple[float, ...]]
+    """The true quality of each rollout by stage, group by group: it audits the judge, and nothing that trains reads it. Empty
     without truth."""
     shown: dict[str, tuple[Retrieved, ...]]
     """Lessons in the prompt of each question, by its key."""

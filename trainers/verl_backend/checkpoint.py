@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from rubricem_agent.build.watch import MARKER
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
@@ -122,7 +124,7 @@ def unpack_attempts(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttemp
         )
         for trajectory, judgement in form["attempts"]
     )
-    return Ticket.read(form["ticket"]), attempts
+    return TypeAdapter(Ticket).validate_python(form["ticket"]), attempts
 
 
 def prune(folder: Path, *, step: int, keep: int | None) -> None:

@@ -301,7 +301,7 @@ class JudgeService(SharedLimits):
             self.judge.load_state_dict(checkpoint.read_json("judge"))
             self.reflections.load_state_dict(deferred)
             # Pending, or finished and not trained on yet.
-            self._launched = {Ticket.read(row) for kind in ("pending", "done", "failed") for row in deferred[kind]}
+            self._launched = {Ticket(*row[:2]) for kind in ("pending", "done", "failed") for row in deferred[kind]}
             self._attempts = dict(map(unpack_attempts, checkpoint.read_json("waiting")))
             judged = {
                 name: JudgedGroup.model_validate(saved, strict=False)

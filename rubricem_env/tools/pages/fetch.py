@@ -12,7 +12,7 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.robotparser import RobotFileParser
 
 import httpx2
@@ -134,19 +134,11 @@ _CHARSETS = re.compile(r"(?i)utf-?(?:8|16)|us-ascii|(?:iso-?8859|windows|cp|koi8
 _AGENT = "rubricem-fetch-page (research agent)"
 
 
-class WebPage(NamedTuple):
-    """A page as text."""
-
-    url: str
-    title: str
-    text: str
-
-
 class PageSource(Protocol):
     """Reads one page: by itself, or through a service."""
 
-    async def read(self, url: str) -> WebPage:
-        """The page at an address; raises ToolFailure where it is blocked, unreachable, or not text."""
+    async def read(self, url: str) -> Snippet:
+        """The page at an address as one snippet; raises ToolFailure where it is blocked, unreachable, or not text."""
         ...
 
     async def aclose(self) -> None: ...
@@ -185,7 +177,7 @@ class PageFetcher:
         elif wanted := call.query if self.spec.name == FIND else parameters.get("about", ""):
             nearest = await asyncio.to_thread(_nearest, passages, wanted)
             chosen = nearest if nearest or self.spec.name == FIND else chosen
-        snippets = [Snippet(text=passage, title=page.title, url=page.url) for passage in chosen]
+        snippets = [page.model_copy(update={"text": passage}) for passage in chosen]
         return ToolResult.found(snippets, summary if snippets else ""), self.expected
 
     async def aclose(self) -> None:
@@ -215,10 +207,10 @@ class WebPages:
         self._host_delay = host_delay
         self._rules: dict[str, RobotFileParser] = {}
         self._next_request: dict[str, float] = {}
-        self._kept: OrderedDict[str, WebPage] = OrderedDict()
+        self._kept: OrderedDict[str, Snippet] = OrderedDict()
         self._reader = PageReader()
 
-    async def read(self, url: str) -> WebPage:
+    async def read(self, url: str) -> Snippet:
         """The page, fetched once for several tools."""
         url = url.strip()
         page = self._kept.get(url) or await self._read(url)
@@ -232,15 +224,15 @@ class WebPages:
         """End the reader processes."""
         await asyncio.to_thread(self._reader.close)
 
-    async def _read(self, url: str) -> WebPage:
+    async def _read(self, url: str) -> Snippet:
         address, body, media_type, charset = await self._fetch(url)
         if media_type in _TEXT_TYPES:
-            return WebPage(address, "", body.decode(charset, "replace").strip())
+            return Snippet(text=body.decode(charset, "replace").strip(), url=address)
         try:
             title, text = await self._reader.read(body, "pdf" if media_type == _PDF_TYPE else "html", charset)
         except Unreadable as problem:
             raise ToolFailure(f"the page is not read: {problem}.") from problem
-        return WebPage(address, title, text)
+        return Snippet(text=text, title=title, url=address)
 
     async def _fetch(self, url: str) -> tuple[str, bytes, str, str]:
         """The address, the content, its type and charset. Each redirect is checked: it may lead to a private host."""

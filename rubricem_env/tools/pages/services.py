@@ -9,9 +9,10 @@ from urllib.parse import quote
 import httpx2
 from pydantic import SecretStr
 
+from rubricem_env.domain.trajectory import Snippet
 from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.http import ask_json, open_json_client
-from rubricem_env.tools.pages.fetch import Resolver, WebPage, pin, resolve
+from rubricem_env.tools.pages.fetch import Resolver, pin, resolve
 from rubricem_env.tools.pages.reader import MAX_TEXT
 
 JINA_URL = "https://r.jina.ai"
@@ -28,11 +29,11 @@ class JinaPages:
         self._client = open_json_client({"authorization": f"Bearer {key.get_secret_value()}"} if key else {})
         self._resolver = resolver
 
-    async def read(self, url: str) -> WebPage:
+    async def read(self, url: str) -> Snippet:
         """The page, as the service reads it."""
         address = str((await pin(url, self._resolver))[0])
         title, text = await ask_json(self._client, self._request(address), name=self.name, read=self._content)
-        return WebPage(address, title[:1_000], text.strip()[:MAX_TEXT])
+        return Snippet(text=text.strip()[:MAX_TEXT], title=title[:1_000], url=address)
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -161,18 +161,18 @@ def test_a_repeated_search_is_a_flaw():
 
 
 def test_stages_that_never_happened_have_quality_zero():
-    quality = true_quality(QUESTION, researched("<answer></answer>"))
-    assert (quality.plan, quality.review, quality.answer) == (0.0, 0.0, 0.0)
+    plan, _, review, answer = true_quality(QUESTION, researched("<answer></answer>"))
+    assert (plan, review, answer) == (0.0, 0.0, 0.0)
 
 
 def test_the_scripted_researcher_earns_what_the_criteria_add_up_to():
     episode = asyncio.run(run_scripted_episode(shipped_toolbox()))
-    quality = true_quality(QUESTION, episode.read())
+    plan, research, _, answer = true_quality(QUESTION, episode.read())
     # research: 3+3 for the widths, 2 of 2 x 2 for the seasons, 2 for the closing words, 1 for no repetition: 11 of 13
-    assert quality.research == pytest.approx(11 / 13)
+    assert research == pytest.approx(11 / 13)
     # answer: 3 x 3 for the needs, 2 of 3 x 2 for the conventions, 2 x 3 for no trap, 1 for citations: 18 of 22
-    assert quality.answer == pytest.approx(18 / 22)
-    assert quality.plan == 1.0
+    assert answer == pytest.approx(18 / 22)
+    assert plan == 1.0
 
 
 def test_every_question_has_criteria_for_every_stage_and_no_two_alike():
