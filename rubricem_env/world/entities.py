@@ -1,17 +1,70 @@
-"""The entities of a world: names, splits, true facts, and the flaws that make sources disagree.
+"""The words of the almanac as tables, and the entities of a world: names, splits, true facts, and flaws.
+
+The whole world uses a few hundred words, so that a very small model can learn to read and copy it.
 
 The world is the same on every machine: only ``Generator.random`` is used, because numpy keeps the stream of raw doubles
 between releases. The split of a name depends on its two words alone, so a test name is a train name in no world.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.world.vocabulary import CAUSES, DOMAINS, FIRST_WORDS, SECOND_WORDS, Attribute, Domain, domain_named
+from rubricem_env.domain.inputs import package_text
+
+
+class Attribute(NamedTuple):
+    """A number that each entity has: low, low + step, ... up to high, in the unit."""
+
+    name: str
+    unit: str
+    low: int
+    high: int
+    step: int
+
+
+class Domain(NamedTuple):
+    """One subject of the almanac."""
+
+    name: str
+    singular: str
+    attributes: tuple[Attribute, Attribute, Attribute]
+    link: str
+    """The relation of every entity to one entity of the domain `target`."""
+    target: str
+    aspect: str
+    """By convention, a good answer states it for every entity; it has one of `aspect_values`."""
+    aspect_values: tuple[str, ...]
+    closing: str
+    """By convention, these words end a long answer; they are the same for the whole domain."""
+
+
+class _Vocabulary(NamedTuple):
+    domains: tuple[Domain, ...]
+    causes: tuple[str, ...]
+    first_words: tuple[str, ...]
+    second_words: tuple[str, ...]
+
+
+_TABLES = TypeAdapter(_Vocabulary).validate_json(package_text("rubricem_env.world", "vocabulary.json"))
+DOMAINS = _TABLES.domains
+CAUSES = _TABLES.causes
+"""What made a value change between two editions."""
+FIRST_WORDS, SECOND_WORDS = _TABLES.first_words, _TABLES.second_words
+"""A name is a first word and a second word: "Amber Falcon"."""
+
+
+def domain_named(name: str) -> Domain:
+    """The domain of that plural name, such as "rivers"."""
+    domains = {domain.name: domain for domain in DOMAINS}
+    if name not in domains:
+        raise UsageError(f"the almanac has no domain {name!r}; it has {', '.join(domains)}. Use one of these.")
+    return domains[name]
+
 
 Item = TypeVar("Item")
 

@@ -15,10 +15,9 @@ import numpy as np
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
-from rubricem_env.world.entities import pick, shuffled
+from rubricem_env.world.entities import CAUSES, DOMAINS, FIRST_WORDS, SECOND_WORDS, pick, shuffled
 from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
-from rubricem_env.world.vocabulary import CAUSES, DOMAINS, FIRST_WORDS, SECOND_WORDS
 
 INVENTED_VALUES = 20
 

@@ -12,8 +12,18 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.documents import CONVENTION, DocumentKind, Library, sentence
-from rubricem_env.world.entities import SPLITS, Entity, Fact, Flaw, Split, open_stream, shuffled, split_sizes
-from rubricem_env.world.vocabulary import DOMAINS, domain_named
+from rubricem_env.world.entities import (
+    DOMAINS,
+    SPLITS,
+    Entity,
+    Fact,
+    Flaw,
+    Split,
+    domain_named,
+    open_stream,
+    shuffled,
+    split_sizes,
+)
 
 NeedKind = Literal["fact", "link", "cause", "verdict"]
 TrapKind = Literal["stale", "rival", "lookalike", "hostile"]

@@ -32,10 +32,18 @@ from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import Draft, sentence, write_pages
-from rubricem_env.world.entities import Split, pick, populate, shuffled, split_of_name
+from rubricem_env.world.entities import (
+    DOMAINS,
+    FIRST_WORDS,
+    SECOND_WORDS,
+    Split,
+    pick,
+    populate,
+    shuffled,
+    split_of_name,
+)
 from rubricem_env.world.expert import Lesson
 from rubricem_env.world.questions import Question
-from rubricem_env.world.vocabulary import DOMAINS, FIRST_WORDS, SECOND_WORDS
 
 WORLD_ENTITIES = 16
 """In each domain of a world of traces: ten of train, as many as the shipped world has in all."""

@@ -15,8 +15,7 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.reflection.candidates import parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.entities import split_of_name
-from rubricem_env.world.vocabulary import FIRST_WORDS, SECOND_WORDS
+from rubricem_env.world.entities import FIRST_WORDS, SECOND_WORDS, split_of_name
 from trainers.experiments.tiny_policy import TinyConfig, main, make_policy, make_samples
 from trainers.experiments.tiny_pretraining import (
     VALUE,

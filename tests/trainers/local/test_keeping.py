@@ -122,7 +122,8 @@ def test_a_value_that_cannot_be_is_one_sentence(saved, tmp_path, file, before, a
     assert before in (copy / file).read_bytes()
     tamper(copy, file, (copy / file).read_bytes().replace(before, after, 1))
     with pytest.raises(
-        UsageError, match=r"delete that folder to start again|no run has saved|holds other questions|that a run has saved"
+        UsageError,
+        match=r"delete that folder to start again|no run has saved|holds other questions|that a run has saved",
     ):
         resume_run(parts._replace(config=parts.config.model_copy(update={"out": tmp_path})))
 
