@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
-from rubricem_env.llm.base import Delta
+from rubricem_env.llm.base import ChatRequest, Delta
 from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
-from rubricem_env.llm.wires import ChatSettings, Message
+from rubricem_env.llm.wires import Message
 from rubricem_env.tools.render import estimate_tokens
 
 STOP_STRINGS = ("</call_tool>", "</answer>")
@@ -31,7 +31,7 @@ class OpenAICompatiblePolicy:
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
         top_p = sampling.top_p if sampling.top_p < 1 else None
-        settings = ChatSettings(sampling.temperature, top_p, seed % (1 << 31))
+        request = ChatRequest("", opening.system, temperature=sampling.temperature, top_p=top_p, seed=seed % (1 << 31))
         prompt = ""
 
         async def stream(exchanges: Sequence[Exchange], begun: str, max_tokens: int) -> AsyncGenerator[Delta, None]:
@@ -39,13 +39,13 @@ class OpenAICompatiblePolicy:
             nonlocal prompt
             if await self._is_inline():
                 prompt = prompt or await self._render(opening)
-                named = {"temperature": settings.temperature, "top_p": settings.top_p, "seed": settings.seed}
+                named = {"temperature": request.temperature, "top_p": request.top_p, "seed": request.seed}
                 drawn = {name: value for name, value in named.items() if value is not None}
                 body = {**drawn, **_continuation(prompt, exchanges, begun)}
                 written = self._server.stream("completions", body, max_tokens=max_tokens)
             else:
                 messages = _messages(opening, exchanges)
-                written = self._server.stream_chat(opening.system, messages, settings, max_tokens=max_tokens)
+                written = self._server.stream_chat(request._replace(max_output_tokens=max_tokens), messages)
             async with aclosing(written) as deltas:
                 async for delta in deltas:
                     yield delta

@@ -19,11 +19,11 @@ from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.rewards import RewardMode, Scorer, check_reward
 from rubricem_env.env.step import take_step
+from rubricem_env.judge.rubrics import RubricRow
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_env.tools.base import LocalToolbox, Toolbox
@@ -104,13 +104,9 @@ def _refuse_shared_memory(space: AnyText, n: int = 1, ctx: object = None) -> NoR
 
 
 @cache
-def _shipped_corpus() -> Corpus:
-    return Corpus.from_jsonl(shipped_corpus_path())
-
-
 def shipped_toolbox() -> LocalToolbox:
-    """Both search tools over the shipped corpus; the index is built once per process."""
-    return offline_toolbox(_shipped_corpus())
+    """Both search tools over the shipped corpus; made once per process."""
+    return offline_toolbox(Corpus.from_jsonl(shipped_corpus_path()))
 
 
 @cache
@@ -125,17 +121,7 @@ def query_of(question: Question) -> Query:
     return Query(
         question=question.question,
         answer_format=question.answer_format,
-        rubrics=tuple(
-            Rubric(
-                stage=Stage.ANSWER,
-                title=rubric.title,
-                description=rubric.description,
-                polarity="negative" if rubric.weight < 0 else "positive",
-                weight=abs(rubric.weight),
-                persistent=True,
-            )
-            for rubric in question.rubrics
-        ),
+        rubrics=tuple(RubricRow.model_validate(rubric.model_dump()).rubric for rubric in question.rubrics),
         source=f"almanac:{question.id}",
     )
 

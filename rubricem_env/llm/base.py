@@ -34,9 +34,11 @@ class ChatRequest(NamedTuple):
     """The shape of the JSON reply; None asks for plain text. It is sent to the server; replies are still validated."""
     purpose: str = "chat"
     """The phase that its cost is booked under."""
-    temperature: float = 0.0
+    temperature: float | None = 0.0
+    """None leaves it to the server, as with `seed` and `top_p`."""
     max_output_tokens: int = 8192
     seed: int | None = None
+    top_p: float | None = None
 
 
 _THOUGHT = re.compile(r"\s*(?:<think>.*?(?:</think>|\Z)\s*)+", re.DOTALL)

@@ -102,6 +102,7 @@ class GeminiModel:
         config = types.GenerateContentConfig(
             system_instruction=request.system or None,
             temperature=request.temperature,
+            top_p=request.top_p,
             max_output_tokens=request.max_output_tokens,
             seed=request.seed,
             response_mime_type="application/json" if request.schema else None,

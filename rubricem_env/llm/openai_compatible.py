@@ -32,7 +32,7 @@ from rubricem_env.llm.base import (
 )
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
-from rubricem_env.llm.wires import ChatSettings, Message, Wire, bearer, events_of, raise_reported
+from rubricem_env.llm.wires import Message, Wire, bearer, events_of, raise_reported
 
 _LOG = logging.getLogger(__name__)
 
@@ -170,16 +170,16 @@ class ChatWire:
     def headers(self, key: SecretStr | None) -> dict[str, str]:
         return bearer(key)
 
-    def body(self, system: str, messages: Sequence[Message], settings: ChatSettings) -> dict[str, Any]:
-        told = [{"role": "system", "content": system}] if system else []
+    def body(self, request: ChatRequest, messages: Sequence[Message]) -> dict[str, Any]:
+        told = [{"role": "system", "content": request.system}] if request.system else []
         body: dict[str, Any] = {
             "messages": [*told, *({"role": role, "content": text} for role, text in messages)],
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
-            "seed": settings.seed,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "seed": request.seed,
         }
-        if settings.schema is not None:
-            shape = {"name": settings.schema.__name__, "strict": True, "schema": settings.schema.model_json_schema()}
+        if request.schema is not None:
+            shape = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
         return {name: value for name, value in body.items() if value is not None}
 
@@ -274,8 +274,7 @@ class OpenAICompatibleModel:
         Raises:
             ModelError: a rate limit, an outage, a broken connection, a reply that is no completion, or a refusal.
         """
-        settings = ChatSettings(temperature=request.temperature, seed=request.seed, schema=request.schema)
-        body = self.wire.body(request.system, [("user", request.prompt)], settings)
+        body = self.wire.body(request, [("user", request.prompt)])
         body[self.wire.limit_name] = request.max_output_tokens
         reply = await self._post(self.wire.path, body, self.wire.read)
         return reply if reply.model else reply.model_copy(update={"model": self.name})
@@ -284,12 +283,10 @@ class OpenAICompatibleModel:
         """One plain completion."""
         return await self._post("completions", body, _read_completion)
 
-    def stream_chat(
-        self, system: str, messages: Sequence[Message], settings: ChatSettings, *, max_tokens: int
-    ) -> AsyncGenerator[Delta, None]:
-        """The deltas of one reply of a chat; as `stream` otherwise."""
-        body = {**self.wire.body(system, messages, settings), **self.wire.when_streamed}
-        return self._stream(self.wire.path, body, self.wire, max_tokens)
+    def stream_chat(self, request: ChatRequest, messages: Sequence[Message]) -> AsyncGenerator[Delta, None]:
+        """The deltas of one reply to these messages, in place of the request's prompt; as `stream` otherwise."""
+        body = {**self.wire.body(request, messages), **self.wire.when_streamed}
+        return self._stream(self.wire.path, body, self.wire, request.max_output_tokens)
 
     def stream(self, path: str, body: Mapping[str, Any], *, max_tokens: int) -> AsyncGenerator[Delta, None]:
         """The deltas of one stream of OpenAI's wire; retried with fewer tokens while they do not fit after the prompt.

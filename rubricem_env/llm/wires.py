@@ -6,24 +6,15 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import WEB_PAGE, ChatReply, Delta, Finish, is_web_page
+from rubricem_env.llm.base import WEB_PAGE, ChatReply, ChatRequest, Delta, Finish, is_web_page
 from rubricem_env.llm.usage import Usage
 
 Message = tuple[Literal["user", "assistant"], str]
-
-
-class ChatSettings(NamedTuple):
-    """How a reply is drawn; None leaves a setting to the server."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    schema: type[BaseModel] | None = None
 
 
 class Wire(Protocol):
@@ -39,8 +30,8 @@ class Wire(Protocol):
         """The headers of every request."""
         ...
 
-    def body(self, system: str, messages: Sequence[Message], settings: ChatSettings) -> dict[str, Any]:
-        """The request, without the model's name and the limit."""
+    def body(self, request: ChatRequest, messages: Sequence[Message]) -> dict[str, Any]:
+        """The request with these messages in place of its prompt, without the model's name and the limit."""
         ...
 
     def read(self, content: Any) -> ChatReply:
@@ -107,16 +98,16 @@ class ResponsesWire:
     def headers(self, key: SecretStr | None) -> dict[str, str]:
         return bearer(key)
 
-    def body(self, system: str, messages: Sequence[Message], settings: ChatSettings) -> dict[str, Any]:
+    def body(self, request: ChatRequest, messages: Sequence[Message]) -> dict[str, Any]:
         body: dict[str, Any] = {
             "input": [{"role": role, "content": text} for role, text in messages],
-            "instructions": system or None,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
+            "instructions": request.system or None,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
             "store": False,
         }
-        if settings.schema is not None:
-            shape = {"name": settings.schema.__name__, "strict": True, "schema": settings.schema.model_json_schema()}
+        if request.schema is not None:
+            shape = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
             body["text"] = {"format": {"type": "json_schema", **shape}}
         return {name: value for name, value in body.items() if value is not None}
 
@@ -196,13 +187,13 @@ class MessagesWire:
     def headers(self, key: SecretStr | None) -> dict[str, str]:
         return {"anthropic-version": "2023-06-01", **({"x-api-key": key.get_secret_value()} if key else {})}
 
-    def body(self, system: str, messages: Sequence[Message], settings: ChatSettings) -> dict[str, Any]:
+    def body(self, request: ChatRequest, messages: Sequence[Message]) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "system": system or None,
+            "system": request.system or None,
             "messages": [{"role": role, "content": text} for role, text in messages],
             # It takes temperatures up to 1, and one of the two alone where a nucleus is asked for.
-            "temperature": None if settings.temperature is None else min(settings.temperature, 1.0),
-            "top_p": settings.top_p,
+            "temperature": None if request.temperature is None else min(request.temperature, 1.0),
+            "top_p": request.top_p,
         }
         return {name: value for name, value in body.items() if value is not None}
 

@@ -6,8 +6,9 @@ The world is the same on every machine: only ``Generator.random`` is used, becau
 between releases. The split of a name depends on its two words alone, so a test name is a train name in no world.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeVar, get_args
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -43,18 +44,12 @@ class Domain(NamedTuple):
     """By convention, these words end a long answer; they are the same for the whole domain."""
 
 
-class _Vocabulary(NamedTuple):
-    domains: tuple[Domain, ...]
-    causes: tuple[str, ...]
-    first_words: tuple[str, ...]
-    second_words: tuple[str, ...]
-
-
-_TABLES = TypeAdapter(_Vocabulary).validate_json(package_text("rubricem_env.world", "vocabulary.json"))
-DOMAINS = _TABLES.domains
-CAUSES = _TABLES.causes
+_WORDS: Mapping[str, Any] = json.loads(package_text("rubricem_env.world", "vocabulary.json"))
+DOMAINS = TypeAdapter(tuple[Domain, ...]).validate_python(_WORDS["domains"])
+CAUSES: Sequence[str] = _WORDS["causes"]
 """What made a value change between two editions."""
-FIRST_WORDS, SECOND_WORDS = _TABLES.first_words, _TABLES.second_words
+FIRST_WORDS: Sequence[str] = _WORDS["first_words"]
+SECOND_WORDS: Sequence[str] = _WORDS["second_words"]
 """A name is a first word and a second word: "Amber Falcon"."""
 
 

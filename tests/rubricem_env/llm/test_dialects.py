@@ -20,7 +20,6 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import ChatRequest, ContextOverflow
 from rubricem_env.llm.openai_compatible import MIN_TOKENS, OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
-from rubricem_env.llm.wires import ChatSettings
 from rubricem_env.testing.loopback import serve_loopback
 
 MODEL = "qwen3"
@@ -224,7 +223,8 @@ async def talk(session, call, *, refusal=None, name=MODEL):
 
 
 async def stream(model):
-    deltas = model.stream_chat("be brief", [("user", "q")], ChatSettings(0.7, None, 5), max_tokens=MIN_TOKENS)
+    request = ChatRequest("", "be brief", temperature=0.7, seed=5, max_output_tokens=MIN_TOKENS)
+    deltas = model.stream_chat(request, [("user", "q")])
     return [delta async for delta in deltas]
 
 

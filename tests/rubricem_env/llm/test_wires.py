@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import ChatRequest
 from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
-from rubricem_env.llm.wires import ChatSettings, MessagesWire, ResponsesWire
+from rubricem_env.llm.wires import MessagesWire, ResponsesWire
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 
@@ -47,8 +47,8 @@ def complete(request):
 
 async def stream(client):
     messages = [("user", "q"), ("assistant", "a"), ("user", "o")]
-    settings = ChatSettings(0.7, None, 5)
-    return [delta async for delta in client.stream_chat("be brief", messages, settings, max_tokens=100)]
+    request = ChatRequest("", "be brief", temperature=0.7, seed=5, max_output_tokens=100)
+    return [delta async for delta in client.stream_chat(request, messages)]
 
 
 RESPONSE = {
@@ -254,7 +254,7 @@ async def test_a_refusal_in_a_stream_is_no_text():
     server = ModelServer(events(*sent))
     with serve_loopback(server) as url:
         client = OpenAICompatibleModel("m", url, timeout=5.0, wire=ResponsesWire())
-        deltas = client.stream_chat("", [("user", "q")], ChatSettings(), max_tokens=10)
+        deltas = client.stream_chat(ChatRequest("", temperature=None, max_output_tokens=10), [("user", "q")])
         first = await anext(deltas)
         await deltas.aclose()
         await client.aclose()
