@@ -48,11 +48,10 @@ from rubricem_env.world.judge import true_quality
 
 from ..settings import INTERRUPTED, make_out, read_command, run_command
 from .crediting import credit_step
-from .inputs import open_services
 from .learner import compare_gradients
 from .outputs import audit_scores, begin_record, evaluate_step, record_step, resume_run, save_policy, save_run, say
 from .settings import LocalConfig
-from .setup import JudgedStep, Parts, make_parts
+from .setup import JudgedStep, Parts, make_parts, open_services
 
 
 async def train(parts: Parts) -> None:
