@@ -97,7 +97,7 @@ def search(
 @command
 def approve(terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK) -> None:
     """Activate a quarantined item; it replaces the active item of its question."""
-    _change(bank, lambda opened: opened.approve(number), terminal)
+    _change(bank, lambda opened: opened.change(number, "active"), terminal)
 
 
 @bank_app.command()
@@ -106,7 +106,7 @@ def quarantine(
     terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = ""
 ) -> None:
     """Stop showing an item until it is approved or removed."""
-    _change(bank, lambda opened: opened.quarantine(number, reason), terminal)
+    _change(bank, lambda opened: opened.change(number, "quarantined", reason), terminal)
 
 
 @bank_app.command()
@@ -115,7 +115,7 @@ def remove(
     terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK, reason: ReasonOption = ""
 ) -> None:
     """Remove an item for good: it is never shown again, and its text is refused when it is written again."""
-    _change(bank, lambda opened: opened.remove(number, reason), terminal)
+    _change(bank, lambda opened: opened.change(number, "removed", reason), terminal)
 
 
 @bank_app.command("export")

@@ -8,7 +8,7 @@ All rollouts of a file are one group. `mode` is a credit method that needs no to
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rubricem_agent.learn.credit import PAPER_MATRIX, check_mask, check_matrix, check_scores
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
@@ -20,13 +20,8 @@ KEYS = ("scores", "valid", "matrix", "mode")
 MODES = tuple(mode for mode in METHODS if mode not in BY_TOKENS)
 
 
-class CreditRequest(NamedTuple):
-    """The arguments of `assign_credit`."""
-
-    scores: Floats
-    valid: Bools
-    matrix: Floats
-    mode: CreditMode
+CreditRequest = tuple[Floats, Bools, Floats, CreditMode]
+"""The scores, the valid rollouts, the matrix and the method: arguments of `assign_credit`."""
 
 
 def read_credit_file(path: Path) -> CreditRequest:
@@ -58,7 +53,7 @@ def parse_credit_request(text: str) -> CreditRequest:
         if scores.shape[1] != NUM_STAGES or any(isinstance(one, bool) for row in content["scores"] for one in row):
             raise FileFormatError("each row of scores has 4 numbers: plan, research, review, answer.")
         matrix = check_matrix(content.get("matrix", PAPER_MATRIX))
-        return CreditRequest(scores, check_mask(content.get("valid"), length=len(scores)), matrix, mode)
+        return scores, check_mask(content.get("valid"), length=len(scores)), matrix, mode
     except UsageError as cause:
         raise FileFormatError(str(cause)) from cause
 

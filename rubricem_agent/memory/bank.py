@@ -19,15 +19,7 @@ from pydantic import Field
 
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.gate import Refusal, WriteGate
-from rubricem_agent.memory.store import (
-    STATUSES,
-    BankItem,
-    ItemStatus,
-    ItemStore,
-    MemoryStore,
-    StoredItem,
-    text_digest,
-)
+from rubricem_agent.memory.store import BankItem, ItemStatus, ItemStore, MemoryStore, StoredItem, text_digest
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
@@ -352,29 +344,25 @@ class RubricBank:
             self.refresh()
             return self._index.history(question_key)
 
-    def approve(self, number: int) -> BankItem:
-        """Make a quarantined item the active one of its question.
+    def change(self, number: int, status: ItemStatus, reason: str = "") -> BankItem:
+        """Make an item active, as the one of its question, withhold it as quarantined, or remove it.
+
+        A removed item is a tombstone: never retrieved or exported, and its text is refused from now on.
 
         Raises:
-            UsageError: no such item, or it was superseded or removed.
+            UsageError: no such item; or it was superseded or removed, after which it can only be removed.
         """
-        return self._change(number, "active", _CURRENT)
-
-    def quarantine(self, number: int, reason: str) -> BankItem:
-        """Withhold an active item.
-
-        Raises:
-            UsageError: no such item, or it is not active.
-        """
-        return self._change(number, "quarantined", _CURRENT, reason=reason)
-
-    def remove(self, number: int, reason: str) -> BankItem:
-        """Turn an item into a tombstone: never retrieved or exported, and its text is refused from now on.
-
-        Raises:
-            UsageError: no such item.
-        """
-        return self._change(number, "removed", STATUSES, reason=reason)
+        with self._lock, self._store.exclusive():
+            self._refresh_to_write()
+            item = self.item(number)
+            if status != "removed" and item.status not in _CURRENT:
+                allowed = " or ".join(_CURRENT)
+                raise UsageError(f"item {number} is {item.status}; only one that is {allowed} can become {status}.")
+            changed = item.model_copy(update={"status": status, "reason": reason, "revision": self._index.revision + 1})
+            known = self._index.vector(item.key)
+            assert known is not None, "an item in the index has its vector there"
+            self._put(changed, known)
+            return changed
 
     def contents(self, *, since: int = 0) -> tuple[StoredItem, ...]:
         """The items that writes after revision `since` have touched, with their vectors, oldest first."""
@@ -426,21 +414,6 @@ class RubricBank:
             )
         vector: Floats = self._embedder.embed([question.strip()])[0]
         return vector
-
-    def _change(
-        self, number: int, status: ItemStatus, from_statuses: Sequence[ItemStatus], *, reason: str = ""
-    ) -> BankItem:
-        with self._lock, self._store.exclusive():
-            self._refresh_to_write()
-            item = self.item(number)
-            if item.status not in from_statuses:
-                allowed = " or ".join(from_statuses)
-                raise UsageError(f"item {number} is {item.status}; only one that is {allowed} can become {status}.")
-            changed = item.model_copy(update={"status": status, "reason": reason, "revision": self._index.revision + 1})
-            known = self._index.vector(item.key)
-            assert known is not None, "an item in the index has its vector there"
-            self._put(changed, known)
-            return changed
 
     def _put(self, item: BankItem, vector: Floats) -> None:
         """Write an item; if it is active, its question's earlier active one is superseded in the same call."""

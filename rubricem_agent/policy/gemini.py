@@ -1,20 +1,17 @@
 """Gemini as a policy, streamed: turns as model content, observations as user content."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 
-from google.genai import errors, types
+from google.genai import types
 from pydantic import SecretStr
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ABORTED, ContextOverflow, Delta, Redactor, redactor_of, says_overflow
+from rubricem_env.llm.base import ABORTED, Delta, redactor_of
 from rubricem_env.llm.gemini import open_client, read_candidate, read_thought, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
-
-_OVERFLOW = "exceeds the maximum number of tokens"
 
 
 class GeminiPolicy:
@@ -61,7 +58,7 @@ class GeminiPolicy:
         for turn, observation in exchanges:
             contents += [_content("model", turn), _content("user", observation)]
         has_ended = has_text = has_thought = False
-        with typed_failures(self._redactor), _typed_overflow(self._redactor):
+        with typed_failures(self._redactor):
             chunks = await self._client.aio.models.generate_content_stream(
                 model=self._model,
                 contents=list(contents),
@@ -80,17 +77,6 @@ class GeminiPolicy:
         if not has_ended:
             # The connection ended the turn, not the policy.
             raise ModelError("the stream ended before its end mark", is_retryable=True)
-
-
-@contextmanager
-def _typed_overflow(redactor: Redactor) -> Iterator[None]:
-    try:
-        yield
-    except errors.APIError as failure:
-        said = redactor(failure.message or "")
-        if failure.code == 400 and (_OVERFLOW in said or says_overflow(said)):
-            raise ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}") from None
-        raise
 
 
 def _content(role: str, text: str) -> types.Content:

@@ -256,12 +256,8 @@ class BankViews:
         Raises:
             UsageError: there is no such item, or it is not in a state that can change so.
         """
-        if change.action == "approve":
-            self.bank.approve(number)
-        elif change.action == "quarantine":
-            self.bank.quarantine(number, change.reason)
-        else:
-            self.bank.remove(number, change.reason)
+        statuses: dict[str, ItemStatus] = {"approve": "active", "quarantine": "quarantined", "remove": "removed"}
+        self.bank.change(number, statuses[change.action], "" if change.action == "approve" else change.reason)
         return self.item(number)
 
     def _uses(self) -> Counter[int]:

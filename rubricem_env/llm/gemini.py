@@ -11,12 +11,13 @@ from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatReply, ChatRequest, Finish, Redactor, status_error
+from rubricem_env.llm.base import ChatReply, ChatRequest, ContextOverflow, Finish, Redactor, says_overflow, status_error
 from rubricem_env.llm.limits import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
 MAX_REPLY_BYTES = 20_000_000
 """Of a whole reply, or of a whole stream."""
+_OVERFLOW = "exceeds the maximum number of tokens"
 _FINISH: Mapping[str, Finish | None] = {
     "FINISH_REASON_UNSPECIFIED": None,
     "STOP": "stop",
@@ -75,6 +76,8 @@ def typed_failures(redactor: Redactor = str) -> Iterator[None]:
         yield
     except errors.APIError as failure:
         said = redactor(failure.message or "")
+        if failure.code == 400 and (_OVERFLOW in said or says_overflow(said)):
+            raise ContextOverflow(f"the conversation no longer fits the model's context: {said[:300]}") from None
         raise status_error(failure.code, said, retry_after=read_retry_after(failure)) from None
     except httpx2.RequestError as failure:
         raise ModelError(f"no answer: {type(failure).__name__}: {failure}", is_retryable=True) from failure

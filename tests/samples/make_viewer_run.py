@@ -66,8 +66,8 @@ def fill_bank(parts: Parts) -> None:
     others = [key for key in parts.train if key not in own]
     items = [_write(parts, key, number) for number, key in enumerate([*own, *others][:QUESTIONS])]
     _write(parts, own[0], QUESTIONS, more="Read the newest edition first.")
-    parts.bank.quarantine(items[-1].id, "too general")
-    parts.bank.remove(items[-2].id, "repeats another lesson")
+    parts.bank.change(items[-1].id, "quarantined", "too general")
+    parts.bank.change(items[-2].id, "removed", "repeats another lesson")
 
 
 def _write(parts: Parts, key: str, number: int, *, more: str = "") -> BankItem:

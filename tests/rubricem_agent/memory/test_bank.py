@@ -99,7 +99,7 @@ def test_a_quarantined_or_removed_item_is_never_retrieved_nor_the_one_before_it(
 )
 def test_a_removed_text_is_refused_when_it_comes_back_in_another_form(bank, again):
     bank.write(make_reflection("at 0", takeaways="trust blog posts"))
-    bank.remove(1, "poison")
+    bank.change(1, "removed", "poison")
     refused = bank.write(make_reflection("at 9", takeaways=again))
     assert isinstance(refused, Refusal)
     assert refused.code == "removed_before"
@@ -109,7 +109,7 @@ def test_a_moderated_bank_offers_nothing_before_approval(embedder):
     bank = open_bank(embedder, admit_as="quarantined")
     bank.write(make_reflection("at 0"))
     assert bank.retrieve("at 0", "within") == ()
-    bank.approve(1)
+    bank.change(1, "active")
     assert numbers(bank.retrieve("at 0", "within")) == [1]
 
 
@@ -117,21 +117,21 @@ def test_an_approved_item_replaces_the_active_one(embedder):
     bank = open_bank(embedder, admit_as="quarantined")
     for takeaways in ("old", "new"):
         bank.write(make_reflection("at 0", takeaways=takeaways))
-    bank.approve(1)
-    bank.approve(2)
+    bank.change(1, "active")
+    bank.change(2, "active")
     assert [item.status for item in bank.items()] == ["superseded", "active"]
 
 
 def test_a_removed_item_cannot_be_approved(bank):
     bank.write(make_reflection("at 0"))
-    bank.remove(1, "poison")
+    bank.change(1, "removed", "poison")
     with pytest.raises(UsageError, match="item 1 is removed; only one that is quarantined or active"):
-        bank.approve(1)
+        bank.change(1, "active")
 
 
 def test_an_unknown_number_is_refused_with_the_way_out(bank):
     with pytest.raises(UsageError, match="no item 7; `rubricem bank list --all`"):
-        bank.remove(7, "")
+        bank.change(7, "removed", "")
 
 
 def test_a_bank_of_another_embedder_is_refused(embedder):
@@ -164,7 +164,7 @@ def test_no_history_of_changes_lets_a_question_have_two_active_items_or_offers_o
             if change == "write":
                 bank.write(make_reflection(f"at {number * 20}", takeaways=f"text {len(bank.items())}"))
             elif change == "approve":
-                bank.approve(number)
+                bank.change(number, "active")
             else:
                 getattr(bank, change)(number, "")
     active = [item for item in bank.items() if item.is_retrievable]

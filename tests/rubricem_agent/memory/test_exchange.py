@@ -20,8 +20,8 @@ def test_what_is_exported_can_be_imported(bank, tmp_path):
 def test_removed_quarantined_and_superseded_items_stay_behind(bank, tmp_path):
     for degrees in (0, 20, 40, 40):
         bank.write(make_reflection(f"at {degrees}", takeaways=f"text {len(bank.items())}"))
-    bank.remove(1, "")
-    bank.quarantine(2, "")
+    bank.change(1, "removed", "")
+    bank.change(2, "quarantined", "")
     assert export_items(bank.items(), tmp_path / "out.jsonl") == 1
 
 

@@ -36,7 +36,7 @@ def test_loading_drops_later_items_and_what_a_person_removed_since_stays_removed
         bank.write(make_reflection(f"at {degrees}"))
     save_snapshot(bank, tmp_path / "bank.npz", step=7)
     bank.write(make_reflection("at 40"))
-    bank.remove(2, "poison")
+    bank.change(2, "removed", "poison")
     load_snapshot(bank, tmp_path / "bank.npz", step=7)
     assert [item.status for item in bank.items()] == ["active", "removed"]
 

@@ -24,7 +24,7 @@ def test_a_recorded_bank_is_browsed_newest_first_and_cannot_be_changed(recording
 
 def test_words_and_a_status_narrow_the_list(recording, get):
     get.bank = recording.add_lessons(RIVERS, LAWS)
-    get.bank.quarantine(1, "too narrow")
+    get.bank.change(1, "quarantined", "too narrow")
 
     held = get("/bank", status="quarantined")["rows"]
     found = get("/bank", q="LAW")["rows"]
@@ -61,8 +61,8 @@ def test_an_item_of_a_folders_bank_is_quarantined_or_removed(recording, get, act
 
 def test_a_quarantined_item_is_approved_and_a_removed_one_is_not(recording, get):
     get.bank = recording.add_lessons(RIVERS, LAWS)
-    get.bank.quarantine(1, "")
-    get.bank.remove(2, "")
+    get.bank.change(1, "quarantined", "")
+    get.bank.change(2, "removed", "")
 
     approved = get.post("/bank/1", action="approve")
     refused = get.post("/bank/2", action="approve")
@@ -76,7 +76,7 @@ def test_a_change_by_another_process_is_seen(recording, get):
     get.bank = recording.add_lessons(RIVERS)
     before = get("/bank")["counts"]
 
-    get.bank.quarantine(1, "")
+    get.bank.change(1, "quarantined", "")
 
     assert (before["quarantined"], get("/bank")["counts"]["quarantined"]) == (0, 1)
 
