@@ -43,7 +43,7 @@ def group_advantages(
         judgements,
         groups=[0] * len(attempts),
         valid=[attempt.is_valid for attempt in attempts],
-        stage_ids=pad_stage_ids(stage_ids),
+        stage_ids=pad_rows(stage_ids, NO_STAGE, dtype=np.int8),
         settings=settings,
     )
     return [row[: len(ids)].tolist() for row, ids in zip(rows, stage_ids, strict=True)]
@@ -90,11 +90,6 @@ def group_by_query(keys: Sequence[str], group_size: int) -> list[list[int]]:
             stacklevel=3,
         )
     return list(groups.values())
-
-
-def pad_stage_ids(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int8]:
-    """Rows of stage ids as one array."""
-    return pad_rows(rows, NO_STAGE, dtype=np.int8)
 
 
 def refuse_retokenised(written: Sequence[Sequence[int]], held: Sequence[Sequence[int]], *, trainer: str) -> None:

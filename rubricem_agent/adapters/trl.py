@@ -18,7 +18,6 @@ import numpy.typing as npt
 from rubricem_agent.adapters.credit import (
     completion_of,
     group_by_query,
-    pad_stage_ids,
     refuse_retokenised,
     stage_advantages,
     tokens_of,
@@ -26,7 +25,7 @@ from rubricem_agent.adapters.credit import (
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE
+from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.adapters.session import offline_scorer, require_tested
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES, Stage
@@ -127,7 +126,7 @@ class TrlSpec:
                     judgements,
                     groups=[keys.index(key) for key in keys],
                     valid=[attempt.is_valid for attempt in attempts],
-                    stage_ids=pad_stage_ids([stage_ids for _, stage_ids, _ in completions]),
+                    stage_ids=pad_rows([stage_ids for _, stage_ids, _ in completions], NO_STAGE, dtype=np.int8),
                 )
             )
         return fields

@@ -13,12 +13,14 @@ on with the next, and passes over those that it holds already, which then lead t
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field, StrictInt, TypeAdapter
 
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.inputs import validating
 
 ReflectPhase = Literal["new", "all"]
 """Which encounters are reflected on (choice C5): the first of a window, as the paper's text says, or all, as Algorithm 1."""
@@ -26,6 +28,11 @@ OnMiss = Literal["none", "cross"]
 """What a repeat is shown whose own lesson is missing (choice C13): nothing, or lessons of similar questions."""
 Encounter = Literal["new", "repeat"]
 """Whether a step's questions are met for the first time in their window."""
+
+
+_SAVED = ("step", "waiting", "held", "rng")
+_STATE = TypeAdapter(tuple[Annotated[int, Field(strict=True, ge=0)], list[StrictInt], list[StrictInt], Any])
+"""The values of these names: the step, and the indices of questions that wait and that the window holds."""
 
 
 class QueryBatch(NamedTuple):
@@ -105,35 +112,23 @@ class Curriculum:
                     f"the checkpoint's curriculum has {name.replace('_', ' ')} {state.get(name)}, this run has {here}; "
                     "the order of questions cannot go on. Resume with the same questions and train settings."
                 )
-        step, waiting, held, rng = (state.get(name, ()) for name in ("step", "waiting", "held", "rng"))
-        if type(step) is not int or step < 0:
-            raise UsageError(
-                f"the curriculum's state has the step {str(step)[:40]}, which is no number. Resume from another checkpoint."
-            )
-        size = self._window * self._batch_size
+        with validating("the curriculum's state holds what no run has saved", error=UsageError):
+            step, waiting, held, rng = _STATE.validate_python([state.get(name) for name in _SAVED])
+        size, questions = self._window * self._batch_size, range(len(self._keys))
         # Every question of the permutations so far was drawn or is waiting.
         drawn = -(-step // (2 * self._window)) * size
-        if not self._are_questions(waiting, -drawn % len(self._keys)) or not self._are_questions(
-            held, min(drawn, size)
-        ):
-            raise UsageError(
-                f"the curriculum's state holds other questions than those that a run on {len(self._keys)} holds."
-            )
+        for indices, count in ((waiting, -drawn % len(questions)), (held, min(drawn, size))):
+            if len(indices) != count or len({*indices} & {*questions}) != count:
+                raise UsageError(
+                    f"the curriculum's state holds other questions than those that a run on {len(questions)} holds."
+                )
         try:
             self._rng.bit_generator.state = rng
         except (ArithmeticError, LookupError, TypeError, ValueError) as cause:
             raise UsageError(
                 "the curriculum's state holds no state of its random generator. Resume from another."
             ) from cause
-        self._step, self._waiting, self._held = step, list(waiting), list(held)
-
-    def _are_questions(self, indices: Any, count: int) -> bool:
-        """Whether these are the indices of `count` different questions."""
-        return (
-            isinstance(indices, list)
-            and all(type(index) is int and 0 <= index < len(self._keys) for index in indices)
-            and len(set(indices)) == len(indices) == count
-        )
+        self._step, self._waiting, self._held = step, waiting, held
 
     def _identity(self) -> dict[str, Any]:
         digest = hashlib.sha256("\0".join(self._keys).encode()).hexdigest()[:16]

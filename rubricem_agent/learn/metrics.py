@@ -205,13 +205,13 @@ def read_log(folder: Path) -> RunLog:
     """
     path = folder / METRICS_FILE
     try:
-        text = _read_regular(path)
+        written = _complete_lines(path)
     except OSError as cause:
         raise FileFormatError(
             f"{folder} holds no {METRICS_FILE}, so it is no run's folder ({cause.strerror}); give the folder that the "
             "config names as `out`, after the first step."
         ) from cause
-    lines = [_read_line(line, f"{path}:{number}") for number, line in enumerate(_complete_lines(text), 1)]
+    lines = [_read_line(line, f"{path}:{number}") for number, line in enumerate(written, 1)]
     steps = {line.step: line for line in lines if isinstance(line, StepLine)}
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     benchmarks = {(line.step, line.benchmark): line for line in lines if isinstance(line, BenchmarkLine)}
@@ -259,7 +259,7 @@ def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
 
     def present() -> list[str]:
         try:
-            return _complete_lines(_read_regular(path))
+            return _complete_lines(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -273,12 +273,9 @@ def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
     return new_lines
 
 
-def _read_regular(path: Path) -> str:
+def _complete_lines(path: Path) -> list[str]:
     refuse_other_than_file(path, "log")
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _complete_lines(text: str) -> list[str]:
+    text = path.read_text(encoding="utf-8", errors="replace")
     return text[: text.rfind("\n") + 1].splitlines()
 
 

@@ -248,12 +248,8 @@ def compare_with(expected: Expected, log: RunLog) -> str | None:
     if not shared:
         return None
     value, point = shared[-1].held_out["answer"], points[shared[-1].step]
-    verdict = "as expected"
-    if value < point.lowest:
-        verdict = "below what is expected"
-    elif value > point.highest:
-        verdict = "above what is expected"
+    side = "below what is" if value < point.lowest else "above what is" if value > point.highest else "as"
     return (
-        f"{verdict}: held-out answers {value:.3f} at step {point.step}; earlier runs of this recipe were between "
+        f"{side} expected: held-out answers {value:.3f} at step {point.step}; earlier runs of this recipe were between "
         f"{point.lowest:.3f} and {point.highest:.3f}"
     )

@@ -189,11 +189,13 @@ class HeldOutAudit:
     async def examine(self, groups: Sequence[Group], judged: Sequence[GroupJudgement]) -> Audit:
         """Audit one step. `judged` holds the training judge's judgements of the same groups, in order."""
         sample = [
-            (group, judgement, index)
-            for group, judgement in zip(groups, judged, strict=True)
-            for index, rollout in enumerate(judgement.rollouts)
+            (group, one, index)
+            for group, one in zip(groups, judged, strict=True)
+            for index, rollout in enumerate(one.rollouts)
             # An answer's score that stands in for all stages says nothing about a plan (choice B7).
-            if rollout.is_valid and not rollout.is_answer_only and self._is_drawn(judgement, index)
+            if rollout.is_valid
+            and not rollout.is_answer_only
+            and open_generator(self._seed, one.step, one.query_key, "held out", index).random() < self._settings.share
         ]
         results = await run_together(self._compare(group, judgement, index) for group, judgement, index in sample)
         stage_pairs = [pair for pairs, _ in results for pair in pairs]
@@ -229,10 +231,6 @@ class HeldOutAudit:
         if not isinstance(gaps, list) or not all(type(gap) in (int, float) and -1 <= gap <= 1 for gap in gaps):
             raise FileFormatError("the held-out audit's state has no list of gaps between -1 and 1.")
         self._gaps = [float(gap) for gap in gaps]
-
-    def _is_drawn(self, judgement: GroupJudgement, index: int) -> bool:
-        rng = open_generator(self._seed, judgement.step, judgement.query_key, "held out", index)
-        return float(rng.random()) < self._settings.share
 
     async def _compare(
         self, group: Group, judgement: GroupJudgement, index: int

@@ -224,7 +224,9 @@ def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolRes
     """
     spec = find_tool(call.name, specs)
     if spec is None:
-        return unknown_tool(call.name, tuple(spec.name for spec in specs))
+        asked = f"there is no tool {call.name[:_SHOWN_ARGUMENTS]!r}" if call.name else "the call names no tool"
+        message = f"{asked}; the tools are {', '.join(spec.name for spec in specs)}. Call one of these."
+        return ToolResult(status=ToolStatus.ERROR, message=message)
     try:
         if len(call.query) > spec.max_query:
             length = f"the query has {len(call.query):,} characters"
@@ -249,13 +251,6 @@ def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
     spelt = {_plain(alias): spec for spec in specs for alias in spec.aliases}
     spelt |= {_plain(spec.name): spec for spec in specs}
     return spelt.get(_nearest(name, spelt))
-
-
-def unknown_tool(name: str, names: tuple[str, ...]) -> ToolResult:
-    """The result of calling an unknown tool."""
-    asked = f"there is no tool {name[:_SHOWN_ARGUMENTS]!r}" if name else "the call names no tool"
-    message = f"{asked}; the tools are {', '.join(names)}. Call one of these."
-    return ToolResult(status=ToolStatus.ERROR, message=message)
 
 
 def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str], ...]:

@@ -11,14 +11,13 @@ from rubricem_agent.adapters.credit import (
     completion_of,
     group_advantages,
     group_by_query,
-    pad_stage_ids,
     policy_runs,
     refuse_retokenised,
     stage_advantages,
     tokens_of,
 )
 from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.rollout.tokens import RolloutTokens
+from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, pad_rows
 from rubricem_env.adapters.session import EpisodeSession, turn_rewards, turns_of_stage
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -120,8 +119,8 @@ def test_a_group_cut_short_is_said_with_the_way_out():
 
 
 def test_rows_are_padded_with_no_stage():
-    assert pad_stage_ids([[0, 1], [2]]).tolist() == [[0, 1], [2, -1]]
-    assert pad_stage_ids([]).shape == (0, 0)
+    assert pad_rows([[0, 1], [2]], NO_STAGE, dtype=np.int8).tolist() == [[0, 1], [2, -1]]
+    assert pad_rows([], NO_STAGE, dtype=np.int8).shape == (0, 0)
 
 
 @pytest.mark.parametrize(("held", "place"), [([1, 9, 3], 1), ([1, 2], 2), ([1, 2, 3, 4], 3)])
@@ -136,7 +135,7 @@ def test_the_same_tokens_pass():
 
 def advantages(judgements, *, valid=None, groups=None):
     count = len(judgements)
-    stage_ids = pad_stage_ids([[-1, 0, 1, 2, 3]] * count)
+    stage_ids = pad_rows([[-1, 0, 1, 2, 3]] * count, NO_STAGE, dtype=np.int8)
     return stage_advantages(
         judgements, groups=groups or [0] * count, valid=valid or [True] * count, stage_ids=stage_ids
     )
