@@ -42,7 +42,7 @@ def build_bank(config: configs.BankConfig, *, evaluation_keys: Collection[str] =
     store: ItemStore = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
     if config.folder is not None:
         store = _open_folder(config.folder, embedder.name, embedder.dimension)
-    return RubricBank.open(
+    return RubricBank(
         store,
         embedder,
         gate=WriteGate(config.gate, evaluation_keys=evaluation_keys),
@@ -71,7 +71,7 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
             "one with `rubricem bank import FILE --bank FOLDER`."
         )
     store = _open_folder(folder, header.embedder, header.dimension)
-    return RubricBank.open(store, build_embedder(header.embedder, embedder_path) if embeds else None)
+    return RubricBank(store, build_embedder(header.embedder, embedder_path) if embeds else None)
 
 
 def build_injector(config: configs.BankConfig, count_tokens: CountTokens) -> Injector:

@@ -1,6 +1,6 @@
 """The rubric bank: reflections by question, written through a gate and retrieved by key or by similarity.
 
-    bank = RubricBank.open(store, embedder)
+    bank = RubricBank(store, embedder)
     bank.write(reflection)                         -> BankItem, or the Refusal of the gate
     bank.retrieve(question, "cross")       -> up to two lessons of other questions
     bank.retrieve(question, "within")      -> the question's own lesson, if there is one
@@ -185,39 +185,18 @@ _CURRENT: Sequence[ItemStatus] = ("quarantined", "active")
 
 
 class RubricBank:
-    """One bank, open. It reads all items into memory when it is opened."""
+    """One bank, open. All its items are in memory."""
 
     def __init__(
         self,
         store: ItemStore,
         embedder: Embedder | None,
         *,
-        gate: WriteGate,
-        settings: RetrievalSettings,
-        admit_as: ItemStatus = "active",
-    ) -> None:
-        self._store = store
-        self._embedder = embedder
-        self._gate = gate
-        self._admit_as = admit_as
-        self._lock = threading.RLock()
-        self._index = ItemIndex(store.dimension)
-        self._mark = -1
-        self._generation = ""
-        self.settings = settings
-        self.embedder_name = store.embedder
-
-    @classmethod
-    def open(
-        cls,
-        store: ItemStore,
-        embedder: Embedder | None,
-        *,
         gate: WriteGate | None = None,
         settings: RetrievalSettings | None = None,
         admit_as: ItemStatus = "active",
-    ) -> "RubricBank":
-        """A bank over a store; with `admit_as="quarantined"` new items wait for a person.
+    ) -> None:
+        """A bank over a store, whose items are read; with `admit_as="quarantined"` new items wait for a person.
 
         Without an embedder, in whose place no model need be loaded, all works except writing and searching for text.
 
@@ -230,16 +209,22 @@ class RubricBank:
                 f"({embedder.dimension}) cannot search them. Open it with its own embedder, or export its items and "
                 "import them into a new one."
             )
-        bank = cls(
-            store, embedder, gate=gate or WriteGate(), settings=settings or RetrievalSettings(), admit_as=admit_as
-        )
-        bank.refresh()
-        return bank
+        self._store = store
+        self._embedder = embedder
+        self._gate = gate or WriteGate()
+        self._admit_as = admit_as
+        self._lock = threading.RLock()
+        self._index = ItemIndex(store.dimension)
+        self._mark = -1
+        self._generation = ""
+        self.settings = settings or RetrievalSettings()
+        self.embedder_name = store.embedder
+        self.refresh()
 
     @classmethod
     def in_memory(cls, embedder: Embedder) -> "RubricBank":
         """An empty bank that lasts as long as the process."""
-        return cls.open(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
+        return cls(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
 
     def __len__(self) -> int:
         """How many items may be retrieved."""

@@ -85,7 +85,7 @@ def open_snapshot(path: Path, embedder_of: Callable[[str], Embedder] | None) -> 
     described, vectors = _read(path)
     embedder = embedder_of(described.embedder) if embedder_of else None
     dimension = embedder.dimension if embedder else vectors.shape[-1] if vectors.size else 1
-    bank = RubricBank.open(MemoryStore(embedder=described.embedder, dimension=dimension), embedder)
+    bank = RubricBank(MemoryStore(embedder=described.embedder, dimension=dimension), embedder)
     bank.restore(_stored(described, vectors))
     return bank
 

@@ -434,7 +434,7 @@ class RecordedBank:
             hashing = HashingEmbedder(len(rows[0].vector))
             self._store = MemoryStore(embedder=name, dimension=hashing.dimension)
             # The run's own embedder where it needs no weights; without one all but a search works.
-            self._bank = RubricBank.open(self._store, hashing if hashing.name == name else None)
+            self._bank = RubricBank(self._store, hashing if hashing.name == name else None)
         if rows and self._store is not None:
             self._store.put([row for row in rows if len(row.vector) == self._store.dimension])
         return self._bank

@@ -71,24 +71,12 @@ def _is_directive(before: str) -> bool:
     return not (last.endswith("s") and not last.endswith("ss") and last not in _NOT_PLURAL)
 
 
-def _relation(name: str) -> re.Pattern[str]:
-    """A pattern of the table "relations", with the parts that it names."""
-    return re.compile(re.sub(r"\{(_[A-Z]+)\}", lambda part: str(_PARTS[part[1]]), TABLES["relations"][name]), _FLAGS)
-
-
-_DISREGARDS = _relation("disregards")
+_RELATIONS = {
+    name: re.compile(re.sub(r"\{(_[A-Z]+)\}", lambda part: str(_PARTS[part[1]]), pattern), _FLAGS)
+    for name, pattern in TABLES["relations"].items()
+}
+"""By name, how a sentence relates an act to its reader or to its bearer; the parts that a pattern names are filled in."""
 _ORDERS = re.compile("|".join(TABLES["english_orders"]), _FLAGS)
-_TO_JUDGE = _relation("to_judge")
-_GRANTS_MAX = _relation("grants_max")
-_GRANTS_NUMBER = _relation("grants_number")
-_RECEIVES = _relation("receives")
-_EARNS = _relation("earns")
-_PASSIVE = _relation("passive")
-_CREDITED = _relation("credited")
-_ANYHOW = _relation("anyhow")
-_EVALUATES_HERE = _relation("evaluates_here")
-_OF_ITSELF = _relation("of_itself")
-_LEAVES_TASK = _relation("leaves_task")
 _TO_READER = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", _FLAGS)
 
 _READ_SCRIPTS = frozenset(TABLES["read_scripts"].split())
@@ -151,10 +139,10 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
     A criterion describes attempts, and a lesson research: neither has a reason to. Quotations do not count.
     """
     said = _QUOTED.sub(" ", fold(text))
-    for pattern in (_OF_ITSELF, _EVALUATES_HERE, *((_TO_READER,) if is_criterion else ())):
+    for pattern in (_RELATIONS["of_itself"], _RELATIONS["evaluates_here"], *((_TO_READER,) if is_criterion else ())):
         if found := pattern.search(said):
             return "order", found[0]
-    left = (found for found in _LEAVES_TASK.finditer(said) if _is_directive(said[: found.start()]))
+    left = (found for found in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: found.start()]))
     return next((("order", found[0]) for found in left), None)
 
 
@@ -206,7 +194,7 @@ def _foreign(text: str) -> Iterator[Speech]:
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
-    for found in _DISREGARDS.finditer(sentence):
+    for found in _RELATIONS["disregards"].finditer(sentence):
         after = sentence[found.end() :]
         if not _is_directive(sentence[: found.start()]):
             continue
@@ -227,21 +215,21 @@ def _orders(sentence: str) -> Iterator[Speech]:
 
 
 def _requests(sentence: str) -> Iterator[Speech]:
-    for pattern in (_TO_JUDGE, _EARNS, _PASSIVE, _CREDITED, _ANYHOW):
-        found = pattern.search(sentence)
+    for relation in ("to_judge", "earns", "passive", "credited", "anyhow"):
+        found = _RELATIONS[relation].search(sentence)
         if found is not None:
             yield "score_request", found[0]
-    for found in _GRANTS_MAX.finditer(sentence):
+    for found in _RELATIONS["grants_max"].finditer(sentence):
         is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
         if _is_directive(sentence[: found.start()]) and not is_scale:
             yield "score_request", found[0]
-    for found in _GRANTS_NUMBER.finditer(sentence):
+    for found in _RELATIONS["grants_number"].finditer(sentence):
         of_work = _WORK_WORD.search(found["to"]) or (
             not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
         )
         if of_work and _is_directive(sentence[: found.start()]):
             yield "score_request", found[0]
-    for found in _RECEIVES.finditer(sentence):
+    for found in _RELATIONS["receives"].finditer(sentence):
         if not _SCALE.match(sentence[found.end() :]):
             yield "score_request", found[0]
 

@@ -52,7 +52,7 @@ def bank(vectors, asked):
         update = {"query_key": query_key(f"item {number}"), "question": f"item {number}"}
         rows.append(StoredItem(BankItem(id=number, revision=1, reflection=template.model_copy(update=update)), vector))
     store.put(rows)
-    return RubricBank.open(store, KnownVectors(asked))
+    return RubricBank(store, KnownVectors(asked))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def durable_bank(request, tmp_path):
         item = BankItem(id=number + 1, revision=number + 1, reflection=template.model_copy(update=update))
         items.append(StoredItem(item, rows[number]))
     store.replace_all(items)
-    return RubricBank.open(store, KnownVectors(rows)), request.param
+    return RubricBank(store, KnownVectors(rows)), request.param
 
 
 @pytest.mark.benchmark(group="50 durable writes to Chroma")

@@ -78,7 +78,7 @@ def full_bank():
     rows = np.random.default_rng(0).normal(size=(ITEMS, 64)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     store.put([StoredItem(item(number), rows[number - 1]) for number in range(1, ITEMS + 1)])
-    return RubricBank.open(store, embedder)
+    return RubricBank(store, embedder)
 
 
 def item(number):

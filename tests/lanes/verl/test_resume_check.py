@@ -26,7 +26,7 @@ IDENTITY_MATRIX = "[[1,0,0,0],[0,1,0,0],[0,0,1,0],[0,0,0,1]]"
 def saved(tmp_path):
     """The checkpoint of step 6 of a run with the config as it is."""
     settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
-    bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
+    bank = RubricBank(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
     save_service(tmp_path / FOLDER, {"identity": identity_of(config(tmp_path), settings)}, bank=bank, step=6)
     (tmp_path / MARKER).write_text("6")
     return tmp_path

@@ -26,7 +26,7 @@ def kept(folder: Path, step: int):
 
 def bank_of(checkpoint) -> list[str]:
     """The texts that the bank holds."""
-    bank = RubricBank.open(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
+    bank = RubricBank(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
     load_snapshot(bank, checkpoint.path("bank"), step=checkpoint.step)
     return [item.reflection.takeaways for item in bank.items()]
 

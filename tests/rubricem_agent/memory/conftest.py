@@ -13,4 +13,4 @@ def embedder() -> PlaneEmbedder:
 @pytest.fixture
 def bank(embedder: PlaneEmbedder) -> RubricBank:
     """An empty bank in memory whose questions are "at DEGREES"."""
-    return RubricBank.open(MemoryStore(embedder="plane", dimension=2), embedder)
+    return RubricBank(MemoryStore(embedder="plane", dimension=2), embedder)

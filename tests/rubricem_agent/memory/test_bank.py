@@ -20,7 +20,7 @@ def numbers(found):
 
 
 def open_bank(embedder, **options):
-    return RubricBank.open(MemoryStore(embedder="plane", dimension=2), embedder, **options)
+    return RubricBank(MemoryStore(embedder="plane", dimension=2), embedder, **options)
 
 
 def test_cross_returns_the_two_nearest_other_questions_nearest_first(bank):
@@ -136,7 +136,7 @@ def test_an_unknown_number_is_refused_with_the_way_out(bank):
 
 def test_a_bank_of_another_embedder_is_refused(embedder):
     with pytest.raises(FileFormatError, match=r"holds vectors of other .* export its items and import them"):
-        RubricBank.open(MemoryStore(embedder="other", dimension=2), embedder)
+        RubricBank(MemoryStore(embedder="other", dimension=2), embedder)
 
 
 def test_top_k_is_a_setting(embedder):

@@ -32,7 +32,7 @@ from rubricem_agent.memory.chroma_store import ChromaStore
 from tests.fakes import PlaneEmbedder, make_reflection
 
 folder, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-bank = RubricBank.open(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())
+bank = RubricBank(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())
 for number in range(first, first + count):
     bank.write(make_reflection(f"at {number / 10}", step=number))
     print(number, flush=True)
@@ -40,7 +40,7 @@ for number in range(first, first + count):
 
 
 def open_bank(folder: Path) -> RubricBank:
-    return RubricBank.open(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())
+    return RubricBank(ChromaStore.open(folder, embedder="plane", dimension=2), PlaneEmbedder())
 
 
 def start_writer(folder: Path, *, first: int, count: int) -> subprocess.Popen[str]:
@@ -82,7 +82,7 @@ def test_a_damaged_vector_is_refused_with_the_number_of_its_item(tmp_path, vecto
         ids=["7"], embeddings=[[1.0, 0.0]], documents=[item.model_dump_json()], metadatas=[put_vector]
     )
     with pytest.raises(BankStoreError, match="the vector of item 7 is damaged"):
-        RubricBank.open(store, PlaneEmbedder())
+        RubricBank(store, PlaneEmbedder())
 
 
 def test_a_bank_that_was_never_written_to_is_opened_again(tmp_path):
@@ -196,7 +196,7 @@ class Dying:
 @pytest.mark.parametrize("change", ["write", "restore", "remove"])
 def test_what_is_written_after_another_process_was_killed_while_replacing_the_items_is_there(tmp_path, change):
     dying = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
-    one, other = RubricBank.open(dying, PlaneEmbedder()), open_bank(tmp_path)
+    one, other = RubricBank(dying, PlaneEmbedder()), open_bank(tmp_path)
     one.write(make_reflection("at 0", step=1))
     saved = one.contents()
     assert len(other) == 1

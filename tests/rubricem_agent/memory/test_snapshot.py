@@ -14,7 +14,7 @@ from tests.fakes import PlaneEmbedder, make_reflection
 def empty_bank(name="plane"):
     embedder = PlaneEmbedder()
     embedder.name = name
-    return RubricBank.open(MemoryStore(embedder=name, dimension=2), embedder)
+    return RubricBank(MemoryStore(embedder=name, dimension=2), embedder)
 
 
 def test_a_run_resumed_at_step_7_finds_and_writes_what_the_unbroken_one_does(bank, tmp_path):

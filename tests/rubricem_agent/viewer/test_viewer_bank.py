@@ -43,7 +43,7 @@ def test_a_search_finds_the_most_similar_question_first(recording, get):
 
 
 def test_a_bank_without_its_embedder_is_browsed_but_not_searched(recording, get):
-    get.bank = RubricBank.open(MemoryStore(embedder="minilm", dimension=4), None)
+    get.bank = RubricBank(MemoryStore(embedder="minilm", dimension=4), None)
 
     assert get("/bank")["total"] == 0
     assert "without its embedder minilm" in get("/bank/search", expect=409, text="x")["message"]
