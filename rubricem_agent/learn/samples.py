@@ -60,7 +60,7 @@ class Batch(NamedTuple):
         return rows, columns
 
     def save(self, path: Path) -> None:
-        """Save it for inspection, as after a refused step; `load_batch` reads it."""
+        """Save it for inspection, as after a refused step: numpy reads the fields by their names."""
         with path.open("wb") as file:
             np.savez_compressed(file, **self._asdict())
 
@@ -99,12 +99,6 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
         policy_version=np.array([sample.policy_version for sample in samples], dtype=np.int32),
         lengths=np.array([len(sample.token_ids) for sample in samples], dtype=np.int32),
     )
-
-
-def load_batch(path: Path) -> Batch:
-    """Read the batch that `save` wrote."""
-    with np.load(path, allow_pickle=False) as arrays:
-        return Batch(**{name: arrays[name] for name in Batch._fields})
 
 
 def _check(sample: Sample, where: str) -> None:

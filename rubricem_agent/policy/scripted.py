@@ -71,6 +71,17 @@ _SNIPPET = re.compile(r'<snippet id="(S_\d+)">(.*?)</snippet>', re.DOTALL)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _QUOTED_WORD = re.compile(r"\w{3,}")
 MAX_QUOTES = 4
+_PLAN = (
+    "<think>No model is at work: I look up the question's own words and quote what comes back.</think>"
+    "<structured_plan><deep_analysis>Explicit need: what sources say on the question. Complexity: not assessed."
+    "</deep_analysis><rubric>Knowledge: passages on the question, each with its source. Avoid: any claim that no "
+    "passage bears out.</rubric><research_plan>1. Search the web. 2. Search papers. 3. Quote.</research_plan>"
+    "</structured_plan>"
+)
+_REVIEW = (
+    "<review><rubric_review>{} passages with sources; nothing is claimed beyond them."
+    "</rubric_review><writing_plan>One quotation after the other.</writing_plan></review>"
+)
 
 
 class QuotingResearcher:
@@ -85,22 +96,13 @@ class QuotingResearcher:
         """The next turn of three."""
         self._turn += 1
         if self._turn == 1:
-            return self._plan() + _call(GOOGLE_SEARCH, self._question)
+            return _PLAN + _call(GOOGLE_SEARCH, self._question)
         self._read(observation)
         state = f"{len(self._quotes)} passages so far."
         weighed = f"<think>{state}</think><state_evaluation>{state} "
         if self._turn == 2:
             return f"{weighed}The papers may have more.</state_evaluation>{_call(SNIPPET_SEARCH, self._question)}"
-        return f"{weighed}This is all there is to quote.</state_evaluation>{self._review()}{self._answer()}"
-
-    def _plan(self) -> str:
-        return (
-            "<think>No model is at work: I look up the question's own words and quote what comes back.</think>"
-            "<structured_plan><deep_analysis>Explicit need: what sources say on the question. Complexity: not assessed."
-            "</deep_analysis><rubric>Knowledge: passages on the question, each with its source. Avoid: any claim that no "
-            "passage bears out.</rubric><research_plan>1. Search the web. 2. Search papers. 3. Quote.</research_plan>"
-            "</structured_plan>"
-        )
+        return f"{weighed}This is all there is to quote.</state_evaluation>{_REVIEW.format(len(self._quotes))}{self._answer()}"
 
     def _read(self, observation: str) -> None:
         stems = _stems(self._question)
@@ -110,12 +112,6 @@ class QuotingResearcher:
             quote = max(sentences, key=lambda sentence: len(stems & _stems(sentence)))
             if quote and quote not in self._quotes.values():
                 self._quotes[snippet_id] = quote
-
-    def _review(self) -> str:
-        return (
-            f"<review><rubric_review>{len(self._quotes)} passages with sources; nothing is claimed beyond them."
-            "</rubric_review><writing_plan>One quotation after the other.</writing_plan></review>"
-        )
 
     def _answer(self) -> str:
         if not self._quotes:

@@ -275,9 +275,6 @@ def _rows(text: str, where: str) -> list[object]:
     return whole if isinstance(whole, list) else [whole]
 
 
-_EMPTY = RubricSet()
-
-
 _STATE = TypeAdapter(tuple[Literal[1], dict[str, str]])
 """A rubric buffer in a checkpoint: its version, and each question's rubrics as JSON text."""
 
@@ -296,7 +293,7 @@ class RubricBuffer:
 
     def rubrics(self, query_key: str) -> RubricSet:
         """The question's rubrics; empty for an unknown question."""
-        return self._questions.get(query_key, _EMPTY)
+        return self._questions.get(query_key) or RubricSet()
 
     def replace(self, query_key: str, rubrics: RubricSet) -> None:
         self._questions[query_key] = rubrics

@@ -122,44 +122,6 @@ _TOKENS = TypeAdapter(list[int])
 _TEXT = TypeAdapter(str)
 
 
-async def read_events(lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
-    """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
-
-    Raises:
-        ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before its
-            end mark or without a reply, or it holds a thought and no text.
-    """
-    has_finish = has_text = has_thought = False
-    async for content in events_of(lines):
-        if content is None:
-            # Some servers give no reason and end with the mark alone.
-            if not (has_finish or has_text):
-                raise ModelError("the stream ended without a reply", is_retryable=True)
-            return
-        try:
-            event = WireReply.model_validate(content)
-        except ValidationError as failure:
-            raise ModelError("the server streamed an event that is not a completion", is_retryable=True) from failure
-        raise_reported(event.error, "aborted the stream")
-        if event.finish == "other":
-            raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
-        has_finish = has_finish or event.finish is not None
-        has_text = has_text or bool(event.text or event.token_ids)
-        has_thought = has_thought or bool(event.thought)
-        if event.finish in ("stop", "length") and has_thought and not has_text:
-            raise ModelError("the server streamed a thought and no text", is_retryable=True)
-        yield Delta(
-            "" if event.refusal else event.text or "",
-            event.usage,
-            event.finish,
-            isinstance(event.stop_reason, str),
-            ids=tuple(event.token_ids or ()),
-            logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
-            thought=event.thought if isinstance(event.thought, str) else "",
-        )
-    raise ModelError("the stream ended before its end mark", is_retryable=True)
-
-
 class ChatWire:
     """OpenAI's chat completions, which most servers speak."""
 
@@ -193,8 +155,44 @@ class ChatWire:
             thought=reply.thought if isinstance(reply.thought, str) else "",
         )
 
-    def read_stream(self, lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
-        return read_events(lines)
+    async def read_stream(self, lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
+        """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
+
+        Raises:
+            ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before its
+                end mark or without a reply, or it holds a thought and no text.
+        """
+        has_finish = has_text = has_thought = False
+        async for content in events_of(lines):
+            if content is None:
+                # Some servers give no reason and end with the mark alone.
+                if not (has_finish or has_text):
+                    raise ModelError("the stream ended without a reply", is_retryable=True)
+                return
+            try:
+                event = WireReply.model_validate(content)
+            except ValidationError as failure:
+                raise ModelError(
+                    "the server streamed an event that is not a completion", is_retryable=True
+                ) from failure
+            raise_reported(event.error, "aborted the stream")
+            if event.finish == "other":
+                raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
+            has_finish = has_finish or event.finish is not None
+            has_text = has_text or bool(event.text or event.token_ids)
+            has_thought = has_thought or bool(event.thought)
+            if event.finish in ("stop", "length") and has_thought and not has_text:
+                raise ModelError("the server streamed a thought and no text", is_retryable=True)
+            yield Delta(
+                "" if event.refusal else event.text or "",
+                event.usage,
+                event.finish,
+                isinstance(event.stop_reason, str),
+                ids=tuple(event.token_ids or ()),
+                logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
+                thought=event.thought if isinstance(event.thought, str) else "",
+            )
+        raise ModelError("the stream ended before its end mark", is_retryable=True)
 
 
 _REFUSALS = (400, 422)

@@ -10,7 +10,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,23 +34,21 @@ class InMemoryCache:
         self._clock = clock
         self._ttl = ttl
         self._max_entries = max_entries
-        self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._entries: dict[str, tuple[str, float]] = {}
+        """The one that was used last is the last."""
 
     async def get(self, key: str) -> str | None:
-        text, expires = self._entries.get(key, (None, 0.0))
-        if text is None:
+        text, expires = self._entries.pop(key, (None, 0.0))
+        if text is None or expires <= self._clock():
             return None
-        if expires <= self._clock():
-            del self._entries[key]
-            return None
-        self._entries.move_to_end(key)
+        self._entries[key] = text, expires
         return text
 
     async def put(self, key: str, text: str) -> None:
-        self._entries[key] = (text, self._clock() + self._ttl)
-        self._entries.move_to_end(key)
+        self._entries.pop(key, None)
+        self._entries[key] = text, self._clock() + self._ttl
         while len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+            del self._entries[next(iter(self._entries))]
 
     async def aclose(self) -> None:
         self._entries.clear()

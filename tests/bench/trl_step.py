@@ -91,7 +91,7 @@ class Ours:
         self._rng = np.random.default_rng(0)
         longest = max(map(len, shape.ids)) + shape.tokens
         self._batcher = Batcher(Qwen3Decoder(model, rows=ATTEMPTS, max_length=longest))
-        self._learner = Learner.over(
+        self._learner = Learner(
             model,
             learning_rate=LEARNING_RATE,
             loss=LossSettings(kl_coefficient=KL),

@@ -16,7 +16,6 @@ at the same weights. The paper shares one policy between both and assumes that e
 
 import copy
 import math
-from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -182,34 +181,27 @@ def report_by_stage(sums: Tensor) -> dict[str, StageMetrics]:
     }
 
 
-@dataclass
 class Learner:
     """Policy, reference and optimiser. The policy may be sampled from between updates, not within one."""
 
-    policy: PreTrainedModel
-    reference: PreTrainedModel
-    """The policy itself where LoRA leaves its weights as they were."""
-    optimizer: torch.optim.Optimizer
-    loss: LossSettings
-    max_grad_norm: float
-    micro_batch_tokens: int
-    updates: int = 0
-
-    @classmethod
-    def over(
-        cls,
+    def __init__(
+        self,
         policy: PreTrainedModel,
         *,
         learning_rate: float,
         loss: LossSettings,
         max_grad_norm: float,
         micro_batch_tokens: int,
-    ) -> "Learner":
-        """A learner whose reference is the policy as it is now."""
-        reference = policy if lora_layers(policy) else copy.deepcopy(policy).requires_grad_(False)
+    ) -> None:
+        """The reference is the policy as it is now: a copy, or itself where LoRA leaves its weights as they were."""
         trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
-        return cls(policy, reference, optimizer, loss, max_grad_norm, micro_batch_tokens)
+        self.policy = policy
+        self.reference = policy if lora_layers(policy) else copy.deepcopy(policy).requires_grad_(False)
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
+        self.loss = loss
+        self.max_grad_norm = max_grad_norm
+        self.micro_batch_tokens = micro_batch_tokens
+        self.updates = 0
 
     def update(self, batch: Batch, *, kl_coefficient: float | None = None) -> UpdateMetrics:
         """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds. `kl_coefficient` replaces the loss's.

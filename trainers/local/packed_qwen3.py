@@ -11,8 +11,6 @@ so that every row of the head's gradient is summed and rounded once. The price i
 head: 8 instead of 6 operations for each pair.
 """
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -216,14 +214,13 @@ def packed_hidden(model: Qwen3ForCausalLM, pack: Pack) -> Tensor:
     device = model.device
     hidden: Tensor = model.model.embed_tokens(torch.as_tensor(pack.token_ids, dtype=torch.long, device=device))
     cos, sin = model.model.rotary_emb(hidden[None, :1], torch.as_tensor(pack.positions, device=device)[None])
-    attend = partial(_attend_all, runs=pack.runs)
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return torch.cat([_attend(queries, keys, values=values, run=run) for run in pack.runs])
+
     for layer in model.model.layers:
         hidden = run_layer(layer, hidden, (cos[0, :, None], sin[0, :, None]), attend)
     return rms_norm(model.model.norm, hidden)
-
-
-def _attend_all(queries: Tensor, keys: Tensor, values: Tensor, *, runs: Sequence[SampleTokens]) -> Tensor:
-    return torch.cat([_attend(queries, keys, values=values, run=run) for run in runs])
 
 
 def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, run: SampleTokens) -> Tensor:

@@ -169,7 +169,7 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
     policy = LocalPolicy.over(model, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
-    learner = Learner.over(
+    learner = Learner(
         model,
         learning_rate=config.learning_rate,
         loss=config.loss,

@@ -158,9 +158,7 @@ def ssgrpo(rehearses: bool) -> Report:
     fits = {"bytes_a_parameter": 10.0, "gib_a_layer": 2 * length * 2.4e5 / 2**30, "kept_gib": 15.0}
     layers = min(layers_that_fit(shape, free_gib(), **fits), 2 if rehearses else 36)
     model = random_model(shape, layers, device=DEVICE, dtype=torch.bfloat16)
-    learner = Learner.over(
-        model, learning_rate=1e-5, loss=LossSettings(), max_grad_norm=1.0, micro_batch_tokens=2 * length
-    )
+    learner = Learner(model, learning_rate=1e-5, loss=LossSettings(), max_grad_norm=1.0, micro_batch_tokens=2 * length)
     rng = np.random.default_rng(0)
     prompt = rng.integers(shape["vocab_size"], size=length // 4).tolist()
     samples = []

@@ -26,7 +26,7 @@ def tokenizer(policy_folder):
 @pytest.fixture(scope="module")
 def learner(policy_folder):
     model = load_model(policy_folder)
-    return Learner.over(model, learning_rate=1e-3, loss=LossSettings(), max_grad_norm=1.0, micro_batch_tokens=512)
+    return Learner(model, learning_rate=1e-3, loss=LossSettings(), max_grad_norm=1.0, micro_batch_tokens=512)
 
 
 def rollout(ids: tuple[int, ...], stage_ids: tuple[int, ...] = STAGE_IDS) -> Rollout:

@@ -14,7 +14,7 @@ VOCABULARY = 32
 
 
 def learner(model=None):
-    return Learner.over(
+    return Learner(
         model or tiny_qwen3(VOCABULARY),
         learning_rate=1e-2,
         loss=LossSettings(kl_coefficient=0.0),

@@ -16,7 +16,7 @@ VOCABULARY = 40
 
 def learner(*, micro_batch_tokens: int = 1_000) -> Learner:
     torch.manual_seed(0)
-    return Learner.over(
+    return Learner(
         tiny_qwen3(VOCABULARY),
         learning_rate=1e-2,
         loss=LossSettings(),
@@ -84,7 +84,7 @@ def one_likelier_token(logit: float) -> torch.nn.Module:
 
 
 def test_reflections_have_a_kl_of_their_own_for_their_update_alone():
-    trained = Learner.over(
+    trained = Learner(
         one_likelier_token(1.0),
         learning_rate=1e-9,
         loss=LossSettings(kl_coefficient=0.1),

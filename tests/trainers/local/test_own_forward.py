@@ -29,7 +29,7 @@ def batch() -> Batch:
 
 
 def learner(model: torch.nn.Module) -> Learner:
-    return Learner.over(model, learning_rate=1e-2, loss=LossSettings(), max_grad_norm=9.0, micro_batch_tokens=1_000)
+    return Learner(model, learning_rate=1e-2, loss=LossSettings(), max_grad_norm=9.0, micro_batch_tokens=1_000)
 
 
 def logits_of(model: torch.nn.Module) -> torch.Tensor:
