@@ -19,11 +19,11 @@ from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.rewards import RewardMode, Scorer, check_reward
 from rubricem_env.env.step import take_step
-from rubricem_env.judge.rubrics import RubricRow
 from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_env.tools.base import LocalToolbox, Toolbox
@@ -121,7 +121,17 @@ def query_of(question: Question) -> Query:
     return Query(
         question=question.question,
         answer_format=question.answer_format,
-        rubrics=tuple(RubricRow.model_validate(rubric.model_dump()).rubric for rubric in question.rubrics),
+        rubrics=tuple(
+            Rubric(
+                stage=Stage.ANSWER,
+                title=rubric.title,
+                description=rubric.description,
+                polarity="negative" if rubric.weight < 0 else "positive",
+                weight=abs(rubric.weight),
+                persistent=True,
+            )
+            for rubric in question.rubrics
+        ),
         source=f"almanac:{question.id}",
     )
 

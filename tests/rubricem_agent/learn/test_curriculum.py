@@ -90,7 +90,6 @@ def test_a_state_of_other_questions_or_settings_is_refused(change):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"window": 0}, "train.window is 0; a window needs at least 1 step between a query and its repeat"),
         ({"batch_size": 0}, "train.batch_size is 0; a step needs at least 1 question"),
         ({"num_keys": 5}, "train.batch_size 2 and train.window 3 need 6 different questions for a window; there are 5"),
     ],
