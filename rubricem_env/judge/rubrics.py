@@ -288,9 +288,6 @@ class RubricBuffer:
         self._texts: dict[str, str] = {}
         self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
 
-    def __len__(self) -> int:
-        return len(self._questions)
-
     def rubrics(self, query_key: str) -> RubricSet:
         """The question's rubrics; empty for an unknown question."""
         return self._questions.get(query_key) or RubricSet()

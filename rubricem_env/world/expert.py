@@ -416,7 +416,11 @@ def answer_text(findings: Sequence[NeedAnswer], question: Question, *, slips: Sl
     if question.answer_format is AnswerFormat.EXACT:
         goal = _goal(findings)
         return f"<answer>\\boxed{{{UNKNOWN if goal.is_gap else goal.value}}}</answer>"
-    claims = [_claim(found) for found in findings if not found.is_gap] or ["The sources do not say."]
+    claims = [
+        f'<cite id="{", ".join(found.sources)}">{found.sentence}</cite>' if found.sources else found.sentence
+        for found in findings
+        if not found.is_gap
+    ] or ["The sources do not say."]
     if slips.forgets_citation:
         claims[0] = next((found.sentence for found in findings if not found.is_gap), claims[0])
     heading = "# Report\n" if question.answer_format is AnswerFormat.LONG else ""
@@ -426,10 +430,6 @@ def answer_text(findings: Sequence[NeedAnswer], question: Question, *, slips: Sl
 def _goal(findings: Sequence[NeedAnswer]) -> NeedAnswer:
     """What an exact question asks for: the last of its needs."""
     return next(found for found in reversed(findings) if isinstance(found.target, Need))
-
-
-def _claim(found: NeedAnswer) -> str:
-    return f'<cite id="{", ".join(found.sources)}">{found.sentence}</cite>' if found.sources else found.sentence
 
 
 def _planned_title(need: Target, question: Question) -> str:

@@ -81,12 +81,7 @@ class PretrainingWorld(NamedTuple):
     def query(self, task: str) -> Query:
         """The query of a task; its source names the task."""
         question = self.alone.get(task) or self.guided[task]
-        return query_of(question).model_copy(update={"source": source_of(task)})
-
-
-def source_of(task: str) -> str:
-    """The source of a task's query, by which its references are known."""
-    return f"almanac:{task}"
+        return query_of(question).model_copy(update={"source": f"almanac:{task}"})
 
 
 def references_for(
@@ -106,7 +101,7 @@ def references_for(
     blocks: dict[str, str] = {}
     for task, question in world.guided.items():
         mode: Retrieval = "within" if rng.random() < 0.5 else "cross"
-        blocks[source_of(task)] = injector.render(bank.retrieve(question.question, mode), mode)[0]
+        blocks[f"almanac:{task}"] = injector.render(bank.retrieve(question.question, mode), mode)[0]
     return blocks
 
 
