@@ -208,7 +208,7 @@ def test_what_is_written_after_another_process_was_killed_while_replacing_the_it
     elif change == "restore":
         other.restore(())
     else:
-        other.remove(1, "poison")
+        other.change(1, "removed", "poison")
     assert other.items() == open_bank(tmp_path).items()
     assert len(other) == {"write": 2, "restore": 0, "remove": 0}[change]
 
