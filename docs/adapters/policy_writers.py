@@ -25,7 +25,7 @@ class PolicyWriters:
 
     def __init__(self, folder: Path) -> None:
         self.name = f"the policy in {folder}"
-        self._policy = LocalPolicy.over(load_model(folder), load_tokenizer(folder), rows=8)
+        self._policy = LocalPolicy(load_model(folder), load_tokenizer(folder), rows=8)
         self._loop = LoopThread()
 
     def begin(self, place: int) -> Writer:

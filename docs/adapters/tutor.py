@@ -2,7 +2,7 @@
 
 from rubricem_env.domain import Query
 from rubricem_env.env import query_of
-from rubricem_env.world import AlmanacTeacher, Faults, Question, load_questions, shipped_questions_path
+from rubricem_env.world import AlmanacTeacher, Faults, Question, draw_slips, load_questions, shipped_questions_path
 
 QUESTION_ID = "train-rivers-02"
 ATTEMPTS = (
@@ -18,7 +18,7 @@ class Tutor:
     """Writes one attempt; call it with each observation, the prompt first."""
 
     def __init__(self, question: Question, place: int) -> None:
-        self._teacher = AlmanacTeacher.for_seed(question, ATTEMPTS[place % len(ATTEMPTS)], seed=place)
+        self._teacher = AlmanacTeacher(question, draw_slips(question, ATTEMPTS[place % len(ATTEMPTS)], seed=place))
         self._observations: list[str] | None = None
 
     def __call__(self, observation: str) -> str:

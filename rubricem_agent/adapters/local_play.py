@@ -55,7 +55,7 @@ def play_locally(
         calls[step] += 1
         seed = derive_seed(0, "local play", step, calls[step])
         with plain(trainer.model):
-            policy = LocalPolicy.over(trainer.model, policy_tokenizer(trainer.processing_class), rows=rows)
+            policy = LocalPolicy(trainer.model, policy_tokenizer(trainer.processing_class), rows=rows)
             setting = Setting(policy, toolbox, limits, sampling)
             try:
                 groups = await run_groups(queries, opened, setting, group_size=1, seed=seed)

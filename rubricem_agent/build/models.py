@@ -217,7 +217,7 @@ def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:
         raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
     with requires_extra("local", "a local policy"):
         from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
-    return LocalPolicy.over(
+    return LocalPolicy(
         load_model(path),
         load_tokenizer(path),
         name=f"local:{path.name}",

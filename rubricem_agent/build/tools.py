@@ -81,7 +81,7 @@ async def open_tools(
     secrets = (environ.get(name, "").strip() for name in sorted(variables))
     redactor = redactor_of(SecretStr(secret) for secret in secrets if secret)
     if config.replay is not None:
-        yield OpenTools(ReplayToolbox.from_file(config.replay, redactor), (), budget, redactor)
+        yield OpenTools(ReplayToolbox(config.replay, redactor), (), budget, redactor)
         return
     async with AsyncExitStack() as stack:
         if config.remote is not None:

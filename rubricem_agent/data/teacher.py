@@ -20,7 +20,7 @@ from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, Spent, Usage, price_of
 from rubricem_env.scaffold.untrusted import defuse, neutralize
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_env.world.expert import AlmanacTeacher, Faults
+from rubricem_env.world.expert import AlmanacTeacher, Faults, draw_slips
 from rubricem_env.world.questions import Question
 
 PURPOSE = "teacher"
@@ -98,7 +98,8 @@ class ScriptedTeacher:
                 "Use a model as the teacher, or a questions file of the almanac."
             )
         observations = [segment.text for segment in trace.trajectory.segments if segment.origin is Origin.TOOL]
-        teacher = AlmanacTeacher.for_seed(question, self.faults, seed=self.seed, world=self.world, is_flat=self.flat)
+        slips = draw_slips(question, self.faults, seed=self.seed, world=self.world)
+        teacher = AlmanacTeacher(question, slips, is_flat=self.flat)
         return teacher.turn(observations)
 
 

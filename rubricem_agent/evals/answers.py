@@ -28,7 +28,7 @@ from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolRe
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.spec import FETCH_PAGE
-from rubricem_env.world.expert import AlmanacTeacher, Faults
+from rubricem_env.world.expert import AlmanacTeacher
 from rubricem_env.world.questions import Question
 
 Answerer = Callable[..., Awaitable[AnswerRecord]]
@@ -149,12 +149,11 @@ def expert_policy(questions: Sequence[Question], *, is_flat: bool) -> ScriptedPo
     """
     by_words = {question.question: question for question in questions}
 
-    def open_episode(opening: Opening, seed: int) -> ExpertWriter:
+    def open_episode(opening: Opening, _seed: int) -> ExpertWriter:
         words = next((words for words in by_words if words in opening.user), None)
         if words is None:
             raise UsageError("the policy expert knows the questions of the almanac alone. Use it with that benchmark.")
-        teacher = AlmanacTeacher.for_seed(by_words[words], Faults(), seed=seed, is_flat=is_flat)
-        return ExpertWriter(teacher)
+        return ExpertWriter(AlmanacTeacher(by_words[words], is_flat=is_flat))
 
     return ScriptedPolicy(open_episode, name="expert")
 

@@ -102,11 +102,9 @@ class Deferred(Generic[Result]):
 
     async def cancel(self) -> None:
         """Stop all running work and wait until it has stopped; its tickets stay pending."""
-        running = [task for task in self._tasks.values() if not task.done()]
-        for task in running:
+        for task in self._tasks.values():
             task.cancel()
-        if running:
-            await asyncio.wait(running)
+        await self.drain()
         for ticket in [ticket for ticket, task in self._tasks.items() if task.cancelled()]:
             del self._tasks[ticket]
             self._unlaunched.append(ticket)

@@ -282,30 +282,26 @@ class LocalPolicy:
     With all rows in use, further conversations wait for one to be closed.
     """
 
-    def __init__(self, name: str, tokenizer: PolicyTokenizer, *, decoder: RowDecoder) -> None:
-        self.tokenizer = tokenizer
-        self.batcher = Batcher(decoder)
-        self.max_length = decoder.max_length
-        self.name = name
-        self._free = list(range(decoder.rows - 1, -1, -1))
-        self._waiting: list[asyncio.Future[CacheRow]] = []
-
-    @classmethod
-    def over(
-        cls,
+    def __init__(
+        self,
         model: PreTrainedModel,
         tokenizer: PolicyTokenizer,
         *,
         name: str = "local",
         rows: int = 64,
         max_length: int = 26_624,
-    ) -> "LocalPolicy":
-        """A policy over a model that remains the caller's: its weights may change between turns, not within one.
+    ) -> None:
+        """The model remains the caller's: its weights may change between turns, not within one.
 
         After a change of weights open new conversations: the caches of old ones belong to the old weights.
         """
         decoder = open_decoder(model, rows=rows, max_length=max_positions(model.config, max_length))
-        return cls(name, tokenizer, decoder=decoder)
+        self.tokenizer = tokenizer
+        self.batcher = Batcher(decoder)
+        self.max_length = decoder.max_length
+        self.name = name
+        self._free = list(range(decoder.rows - 1, -1, -1))
+        self._waiting: list[asyncio.Future[CacheRow]] = []
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
         return _LocalConversation(self, opening, temperature=sampling.temperature, rng=np.random.default_rng(seed))

@@ -126,7 +126,12 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
     Raises:
         UsageError: the judge was not asked for an answer.
     """
-    _refuse_unasked(judgements)
+    absences = [_absence(judgement, Stage.ANSWER) for judgement in judgements]
+    if "not_asked" in absences:
+        raise UsageError(
+            f"rollout {absences.index('not_asked') + 1} of {len(absences)} has no answer score because none was requested; "
+            "judge the whole group before crediting it."
+        )
     valid = np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
     if fallback == "broadcast":
         judgements = [fill_failed_stages(judgement) for judgement in judgements]
@@ -139,15 +144,6 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
             scores[:, stage.position] = 0.0
             scored[:, stage.position] = True
     return GroupScores(scores, valid, scored)
-
-
-def _refuse_unasked(judgements: Sequence[Judgement]) -> None:
-    for number, judgement in enumerate(judgements, start=1):
-        if _absence(judgement, Stage.ANSWER) == "not_asked":
-            raise UsageError(
-                f"rollout {number} of {len(judgements)} has no answer score because none was requested; "
-                "judge the whole group before crediting it."
-            )
 
 
 def mark_variance(marks: Sequence[float]) -> float:

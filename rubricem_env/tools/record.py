@@ -6,7 +6,7 @@ results for the same calls, without network, keys or clock.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Self
@@ -131,30 +131,19 @@ def _writing(path: Path) -> Iterator[None]:
 class ReplayToolbox:
     """Answers the Nth of several equal calls with the Nth recorded result. Calls are equal character by character."""
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        calls: Iterable[RecordedCall],
-        *,
-        where: str = "the record",
-        redactor: Redactor = str,
-    ) -> None:
-        self.names = names
-        self._where = where
+    def __init__(self, path: Path, redactor: Redactor = str) -> None:
+        """Reads the record at once. Calls are compared without known secrets, as they were recorded.
+
+        Raises:
+            FileFormatError: it is missing or malformed.
+        """
+        self.names, calls = read_record(path)
+        self._path = path
         self._redactor = redactor
         self._results: dict[ToolCall, list[ToolResult]] = {}
         self._used: Counter[ToolCall] = Counter()
         for entry in calls:
             self._results.setdefault(entry.call, []).append(entry.result)
-
-    @classmethod
-    def from_file(cls, path: Path, redactor: Redactor = str) -> "ReplayToolbox":
-        """Read the record at once. Calls are compared without known secrets, as they were recorded.
-
-        Raises:
-            FileFormatError: it is missing or malformed.
-        """
-        return cls(*read_record(path), where=str(path), redactor=redactor)
 
     async def call(self, call: ToolCall) -> ToolResult:
         """The recorded result.
@@ -169,7 +158,7 @@ class ReplayToolbox:
             query = call.query if len(call.query) <= _SHOWN else call.query[:_SHOWN] + "\u2026"
             recorded = f"{times} time{'s' if times > 1 else ''} and not more" if times else "not at all"
             raise UsageError(
-                f"{self._where} has the call {call.name!r} with the query {query!r} {recorded}; a replay can only "
+                f"{self._path} has the call {call.name!r} with the query {query!r} {recorded}; a replay can only "
                 "repeat recorded calls. Replay with the recorded policy and seed, or record the run again."
             )
         self._used[call] += 1

@@ -325,13 +325,6 @@ class AlmanacTeacher:
         self.slips = slips
         self.is_flat = is_flat
 
-    @classmethod
-    def for_seed(
-        cls, question: Question, faults: Faults, *, seed: int, world: str = "", is_flat: bool = False
-    ) -> "AlmanacTeacher":
-        """The expert with the faults that are drawn for this question, world and seed."""
-        return cls(question, draw_slips(question, faults, seed=seed, world=world), is_flat=is_flat)
-
     def turn(self, observations: Sequence[str]) -> str:
         """The next turn, after all observations so far; it answers when there is nothing left to search for."""
         progress = follow(plan_errands(self.question, self.slips), observations)

@@ -103,7 +103,7 @@ def test_bench_local_policy(benchmark):
     model = make_model(tokenizer)
 
     async def play():
-        policy = LocalPolicy.over(model, tokenizer, rows=BATCH)
+        policy = LocalPolicy(model, tokenizer, rows=BATCH)
         openings = [Opening("rules", f"How wide is river {n}?") for n in range(BATCH)]
         talks = [policy.open(opening, sampling=Sampling(), seed=n) for n, opening in enumerate(openings)]
         await asyncio.gather(*map(talk, talks))

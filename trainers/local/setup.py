@@ -166,7 +166,7 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
     prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "")
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
-    policy = LocalPolicy.over(model, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
+    policy = LocalPolicy(model, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
     learner = Learner(

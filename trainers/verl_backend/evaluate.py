@@ -78,7 +78,7 @@ def evaluate_run(
 async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Query]) -> list[Reading]:
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
-    policy = LocalPolicy.over(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
+    policy = LocalPolicy(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
     toolbox = shipped_toolbox()
     try:
         rollouts = await answer_held_out(

@@ -219,7 +219,7 @@ def almanac(rehearses: bool) -> Report:
         parts = make_parts(config)
         for model in (parts.learner.policy, parts.learner.reference):
             model.to(DEVICE, torch.bfloat16)
-        policy = LocalPolicy.over(
+        policy = LocalPolicy(
             parts.learner.policy, load_tokenizer(folder), rows=config.rows, max_length=config.reflection.total_tokens
         )
         parts = parts._replace(policy=policy)

@@ -53,7 +53,7 @@ def test_its_name_leads_to_its_folder_unless_there_is_a_folder_of_that_name(
 
 
 async def test_it_answers_held_out_questions_in_a_valid_scaffold() -> None:
-    policy = LocalPolicy.over(load_model(TINY), load_tokenizer(TINY), max_length=2_000)
+    policy = LocalPolicy(load_model(TINY), load_tokenizer(TINY), max_length=2_000)
     setting = Setting(policy, shipped_toolbox(), EpisodeLimits(max_tokens=1_400), Sampling(temperature=0.0))
     prompt = AgentPrompt(TINY_SYSTEM, "")
     held_out = [one for one in load_questions(shipped_questions_path()) if one.split == "validation"]

@@ -27,7 +27,7 @@ from tests.shapes import NAMES, tiny
 @pytest.mark.parametrize("name", NAMES)
 async def test_conversations_side_by_side_have_the_log_probabilities_of_transformers(name, tokenizer, opening):
     model = tiny(name, tokenizer.size)
-    policy = LocalPolicy.over(model, tokenizer, rows=3, max_length=2_000)
+    policy = LocalPolicy(model, tokenizer, rows=3, max_length=2_000)
     longer = opening._replace(user=opening.user * 3)
     for conversation in [policy.open(one, sampling=Sampling(), seed=1) for one in (opening, longer)]:
         await turn(conversation, 20)

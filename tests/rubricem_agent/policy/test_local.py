@@ -30,7 +30,7 @@ def reference(model, ids):
 
 @pytest.fixture
 async def policy(model, tokenizer):
-    made = LocalPolicy.over(model, tokenizer, rows=4, max_length=2_000)
+    made = LocalPolicy(model, tokenizer, rows=4, max_length=2_000)
     yield made
     await made.aclose()
 
@@ -86,7 +86,7 @@ async def test_each_beginning_is_read_once_however_many_share_it(model, tokenize
     monkeypatch.setattr(
         Qwen3Decoder, "logits", lambda self, feeds: read.extend(len(one.ids) for one in feeds) or whole(self, feeds)
     )
-    policy = LocalPolicy.over(model, tokenizer, rows=6, max_length=2_000)
+    policy = LocalPolicy(model, tokenizer, rows=6, max_length=2_000)
     questions = ["How wide is the river Tall Fox? " * 30, "Who maps the river Low Owl? " * 30]
     openings = [Opening("Search, then answer. " * 20, question) for question in questions]
     conversations = [policy.open(one, sampling=Sampling(), seed=seed) for seed in range(3) for one in openings]
@@ -126,7 +126,7 @@ async def test_draws_follow_the_probabilities(tokenizer):
 
 
 async def test_a_failure_of_the_model_is_typed_and_the_next_turn_works(model, tokenizer, opening):
-    policy = LocalPolicy.over(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
+    policy = LocalPolicy(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
     broken = policy.open(opening, sampling=Sampling(), seed=0)
     broken._ids[0] = 10**6
     with pytest.raises(ModelError, match="could not run the local model"):
@@ -156,7 +156,7 @@ def test_sequences_are_compared_to_where_they_part():
 
 
 async def test_a_row_assigned_at_the_moment_of_a_cancellation_is_not_lost(model, tokenizer):
-    policy = LocalPolicy.over(model, tokenizer, rows=1)
+    policy = LocalPolicy(model, tokenizer, rows=1)
     row = await policy.take_row()
     waiting = asyncio.create_task(policy.take_row())
     await asyncio.sleep(0)

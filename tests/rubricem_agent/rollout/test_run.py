@@ -120,7 +120,7 @@ async def test_a_turn_gets_no_more_tokens_than_the_episode_has_left():
 
 async def test_a_local_episode_carries_tokens_that_decode_to_its_text():
     tokenizer = policy_tokenizer(tiny_tokenizer())
-    policy = LocalPolicy.over(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
+    policy = LocalPolicy(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
     rollout = await run_episode(
         Attempt(QUERY, Opening("rules", QUERY.question), seed=4),
         Setting(policy, shipped_toolbox(), sampling=Sampling(max_turn_tokens=30)),

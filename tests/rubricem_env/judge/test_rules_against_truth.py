@@ -11,7 +11,7 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.expert import AlmanacTeacher, Faults
+from rubricem_env.world.expert import AlmanacTeacher, Faults, draw_slips
 from rubricem_env.world.judge import true_quality
 
 FAULTS = Faults(
@@ -21,7 +21,7 @@ ROLLOUTS = 8
 
 
 async def play(question, seed):
-    teacher, episode = AlmanacTeacher.for_seed(question, FAULTS, seed=seed), Episode(query_of(question))
+    teacher, episode = AlmanacTeacher(question, draw_slips(question, FAULTS, seed=seed)), Episode(query_of(question))
     observations = []
     reply = await advance(episode, shipped_toolbox(), teacher.turn(observations))
     while not isinstance(reply, Finished):

@@ -20,7 +20,7 @@ CALL = ToolCall(name="google_search", query="Tall Fox")
 async def test_a_replayed_episode_equals_the_recorded_one_byte_for_byte(tmp_path):
     path = tmp_path / "calls.jsonl"
     recorded = await run_scripted_episode(RecordingToolbox(shipped_toolbox(), path))
-    replayed = await run_scripted_episode(ReplayToolbox.from_file(path))
+    replayed = await run_scripted_episode(ReplayToolbox(path))
     assert dump_trajectory(replayed.trajectory) == dump_trajectory(recorded.trajectory)
     assert replayed.calls_used == 3
 
@@ -28,7 +28,7 @@ async def test_a_replayed_episode_equals_the_recorded_one_byte_for_byte(tmp_path
 async def test_recording_a_replay_gives_the_same_file(tmp_path):
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     await run_scripted_episode(RecordingToolbox(shipped_toolbox(), first))
-    await run_scripted_episode(RecordingToolbox(ReplayToolbox.from_file(first), second))
+    await run_scripted_episode(RecordingToolbox(ReplayToolbox(first), second))
     assert second.read_bytes() == first.read_bytes()
 
 
@@ -38,7 +38,7 @@ async def test_the_second_equal_call_gets_the_second_result(tmp_path):
     recording = RecordingToolbox(LocalToolbox(tool), tmp_path / "r.jsonl")
     for _ in range(2):
         await recording.call(CALL)
-    replay = ReplayToolbox.from_file(tmp_path / "r.jsonl")
+    replay = ReplayToolbox(tmp_path / "r.jsonl")
     assert [(await replay.call(CALL)).summary for _ in range(2)] == ["one", "two"]
     with pytest.raises(UsageError, match="2 times and not more"):
         await replay.call(CALL)
@@ -49,7 +49,7 @@ async def test_a_call_that_was_not_recorded_names_the_way_out(tmp_path):
     await recording.call(CALL)
     other = ToolCall(name="google_search", query="Amber Badger")
     with pytest.raises(UsageError, match=r"'Amber Badger' not at all.*record the run again"):
-        await ReplayToolbox.from_file(tmp_path / "r.jsonl").call(other)
+        await ReplayToolbox(tmp_path / "r.jsonl").call(other)
 
 
 async def test_many_episodes_at_once_write_whole_lines_and_a_truncated_last_one_is_ignored(tmp_path):
@@ -109,7 +109,7 @@ def test_a_file_that_is_no_record_is_named_with_its_line(tmp_path, text, message
 
 def test_a_missing_record_is_named(tmp_path):
     with pytest.raises(FileFormatError, match=r"cannot read .*none\.jsonl.* tool record; `record` makes one"):
-        ReplayToolbox.from_file(tmp_path / "none.jsonl")
+        ReplayToolbox(tmp_path / "none.jsonl")
 
 
 @given(st.text(), st.text(), st.sampled_from(ToolStatus))

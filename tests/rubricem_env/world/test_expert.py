@@ -123,7 +123,7 @@ async def test_a_claim_of_what_was_not_found_states_a_value_that_no_page_has_sho
 
 async def test_a_lone_fact_can_be_invented_only_after_a_search_for_something_else() -> None:
     question = questions_where(lambda question: question.truth.kind == "fact")[0]
-    reading = await play(AlmanacTeacher.for_seed(question, Faults(claim_unfound=1.0), seed=0))
+    reading = await play(AlmanacTeacher(question, draw_slips(question, Faults(claim_unfound=1.0), seed=0)))
 
     assert reading.rejections == ()
     assert [call.query for call in calls(reading)] == [f"reporting convention {question.domain}"]
@@ -158,11 +158,11 @@ async def test_a_search_that_brings_nothing_is_tried_once_more_further_down() ->
 
 async def test_the_same_question_and_seed_give_the_same_trace() -> None:
     faults = Faults(skip_need=0.5, repeat_query=0.5, trust_stale=0.5, claim_unfound=0.5, miss_convention=0.5)
-    first = [(await play(AlmanacTeacher.for_seed(q, faults, seed=7))).policy_text for q in QUESTIONS[:10]]
-    again = [(await play(AlmanacTeacher.for_seed(q, faults, seed=7))).policy_text for q in QUESTIONS[:10]]
+    first = [(await play(AlmanacTeacher(q, draw_slips(q, faults, seed=7)))).policy_text for q in QUESTIONS[:10]]
+    again = [(await play(AlmanacTeacher(q, draw_slips(q, faults, seed=7)))).policy_text for q in QUESTIONS[:10]]
 
     assert first == again
-    assert first != [(await play(AlmanacTeacher.for_seed(q, faults, seed=8))).policy_text for q in QUESTIONS[:10]]
+    assert first != [(await play(AlmanacTeacher(q, draw_slips(q, faults, seed=8)))).policy_text for q in QUESTIONS[:10]]
 
 
 def test_turning_one_knob_leaves_the_other_faults_as_they_were() -> None:
