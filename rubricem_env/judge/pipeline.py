@@ -6,12 +6,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import StrictInt, TypeAdapter
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
-from rubricem_env.domain.base import STAGES, Frozen
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import JudgeError, UsageError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
@@ -84,12 +84,8 @@ def _describe_stage(outcome: StageScore | Unscored) -> dict[str, Any]:
     return {"score": outcome.score, **({"missing": True} if outcome.missing else {})}
 
 
-class Ledger(Frozen):
-    """The finished groups of a step in a checkpoint, by query key."""
-
-    version: Literal[1]
-    step: Annotated[int, Field(strict=True)]
-    finished: tuple[GroupJudgement, ...] = ()
+_LEDGER = TypeAdapter(tuple[Literal[1], StrictInt, tuple[GroupJudgement, ...]])
+"""A step in a checkpoint: the version of the format, the step, and its finished groups."""
 
 
 class StepJudge:
@@ -181,9 +177,8 @@ class StepJudge:
 
     def state_dict(self) -> dict[str, Any]:
         """The buffer and the finished groups of the step. They agree at any time, also while a step is judged."""
-        finished = tuple(self._finished[key] for key in sorted(self._finished))
-        ledger = Ledger(version=1, step=self._step, finished=finished)
-        return {"buffer": self.buffer.state_dict(), "ledger": ledger.model_dump(mode="json")}
+        finished = [self._finished[key].model_dump(mode="json") for key in sorted(self._finished)]
+        return {"buffer": self.buffer.state_dict(), "ledger": {"version": 1, "step": self._step, "finished": finished}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state; nothing changes when it is refused.
@@ -193,10 +188,11 @@ class StepJudge:
         """
         with validating("the judge's ledger is malformed, or of another version"):
             # Not strict: JSON has lists for tuples and strings for enums. Rubric scores stay strict by their own type.
-            ledger = Ledger.model_validate(state.get("ledger", {}), strict=False)
+            ledger = state.get("ledger")
+            given = isinstance(ledger, Mapping) and [ledger.get(name, ()) for name in ("version", "step", "finished")]
+            _, step, finished = _LEDGER.validate_python(given, strict=False)
         self.buffer.load_state_dict(state.get("buffer", {}))
-        self._step = ledger.step
-        self._finished = {judged.query_key: judged for judged in ledger.finished}
+        self._step, self._finished = step, {judged.query_key: judged for judged in finished}
 
     async def _judge_once(self, group: Group, *, step: int) -> GroupJudgement:
         judged = self._finished.get(group.key)

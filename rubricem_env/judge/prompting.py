@@ -27,10 +27,9 @@ from rubricem_env.tools.render import estimate_tokens
 
 def digest(text: str) -> str:
     """The start of the text's SHA-256, which identifies a prompt."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:DIGEST_LENGTH]
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-DIGEST_LENGTH = 16
 REPEATED = "[reference block repeated]"
 _BLOCK = "reference_examples"
 _NAMES = "|".join(sorted(RESERVED, key=len, reverse=True))

@@ -18,9 +18,6 @@ from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, RetryPolicy, Timi
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.scaffold.folding import fold
 
-_UNAUTHORIZED = (401, 403)
-
-
 Finish = Literal["stop", "length", "blocked", "other"]
 """Why a reply ends: the model ended it, the token limit, a refusal of the server, or anything else, such as an abort."""
 
@@ -147,7 +144,7 @@ def status_error(status: int, message: str, *, retry_after: float | None = None,
     """The typed failure for an HTTP status. `key_variable` is named in the message if the key is refused."""
     shown = f" with {WEB_PAGE}" if is_web_page(message) else f": {message.strip()[:500] or 'no message'}"
     said = f"the server answered {status}{shown}"
-    if status in _UNAUTHORIZED and key_variable:
+    if status in (401, 403) and key_variable:
         said = f"{said.rstrip('.')}. Set {key_variable} in the environment to a key that this server takes."
     return ModelError(said, is_retryable=status in RETRYABLE_STATUS, retry_after=retry_after)
 

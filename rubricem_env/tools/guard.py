@@ -27,7 +27,6 @@ _OUT_OF_MONEY = frozenset({402, 432, 433})
 _OUT_OF_MONEY_WORDS = re.compile("not enough credits|insufficient budget|quota_limited", re.IGNORECASE)
 """In the refusals of Serper (400), OpenAlex and Brave (429)."""
 _MAX_MESSAGE = 300
-_MAX_SAID = 200
 
 
 class ToolFailure(ToolError):
@@ -49,7 +48,7 @@ class ToolFailure(ToolError):
 
 def http_failure(backend: str, status: int, *, said: str = "", retry_after: float | None = None) -> ToolFailure:
     """The failure for an HTTP status other than success."""
-    detail = f" ({said.strip()[:_MAX_SAID]})" if said.strip() else ""
+    detail = f" ({said.strip()[:200]})" if said.strip() else ""
     if status in _OUT_OF_MONEY or _OUT_OF_MONEY_WORDS.search(said):
         message = f"{backend} gave no results: its account is out of money or over its limit ({status}){detail}."
         return ToolFailure(message, is_out_of_money=True)

@@ -47,7 +47,6 @@ _ProtocolError: Any = mcp.McpError if IS_MCP_1 else mcp.MCPError  # type: ignore
 _CONNECTION_CLOSED = -32000
 _UNAUTHORIZED = (401, 403)
 """mcp 1 reports a wrong token as the bare HTTP error. mcp 2 wraps it in an error of the protocol."""
-_SERVER_ERROR = 500
 _CLOSE_SECONDS = 5.0
 Result = TypeVar("Result")
 
@@ -165,7 +164,7 @@ async def _raise_server_error(response: Any) -> None:
 
     mcp 2 turns every failing status into the same error of the protocol, so they must be told apart here.
     """
-    if response.status_code >= _SERVER_ERROR:
+    if response.status_code >= 500:
         raise _http.RemoteProtocolError(f"the server answered {response.status_code}", request=response.request)
 
 

@@ -136,15 +136,12 @@ SHIPPED_SPECS = TypeAdapter(tuple[ToolSpec, ...]).validate_json(package_text("ru
 GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC, OPEN_SPEC, FIND_SPEC = SHIPPED_SPECS
 
 
-_YEARS = (0, 9999)
-
-
 def read_years(written: str) -> tuple[int, int] | None:
     """A year, or a range open on either side, in the form that the spec allows: 2020, 2018-2022, 2020-, -2015."""
     if not written:
         return None
     first, dash, last = (part.strip() for part in written.partition("-"))
-    return int(first or _YEARS[0]), int((last or _YEARS[1]) if dash else first)
+    return int(first or 0), int((last or 9999) if dash else first)
 
 
 _SHOWN = 30

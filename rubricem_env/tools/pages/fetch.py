@@ -10,7 +10,6 @@ import re
 import socket
 import ssl
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 from urllib.robotparser import RobotFileParser
@@ -207,17 +206,17 @@ class WebPages:
         self._host_delay = host_delay
         self._rules: dict[str, RobotFileParser] = {}
         self._next_request: dict[str, float] = {}
-        self._kept: OrderedDict[str, Snippet] = OrderedDict()
+        self._kept: dict[str, Snippet] = {}
         self._reader = PageReader()
 
     async def read(self, url: str) -> Snippet:
         """The page, fetched once for several tools."""
         url = url.strip()
-        page = self._kept.get(url) or await self._read(url)
+        # The page that was read last is the last.
+        page = self._kept.pop(url, None) or await self._read(url)
         self._kept[url] = page
-        self._kept.move_to_end(url)
         if len(self._kept) > _KEPT_PAGES:
-            self._kept.popitem(last=False)
+            del self._kept[next(iter(self._kept))]
         return page
 
     async def aclose(self) -> None:
