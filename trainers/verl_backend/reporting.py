@@ -115,18 +115,18 @@ def stage_means(
     `kl` is from the reference, by the loss's own estimator; zeros without a reference.
     """
     weight = np.abs(advantages)
-    total = float(weight[stages != NO_STAGE].sum())
-    means = {}
-    for stage in STAGES:
-        mask = stages == stage.position
-        if mask.any():
-            means[stage.value] = {
-                "tokens": int(mask.sum()),
-                "entropy": float(entropy[mask].mean()),
-                "kl": float(kl[mask].mean()),
-                "loss_share": float(weight[mask].sum()) / total if total > 0 else 0.0,
-            }
-    return means
+    total = float(weight[stages != NO_STAGE].sum()) or 1.0
+    masks = {stage.value: stages == stage.position for stage in STAGES}
+    return {
+        name: {
+            "tokens": int(mask.sum()),
+            "entropy": float(entropy[mask].mean()),
+            "kl": float(kl[mask].mean()),
+            "loss_share": float(weight[mask].sum()) / total,
+        }
+        for name, mask in masks.items()
+        if mask.any()
+    }
 
 
 def flat_metrics(report: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, float]:

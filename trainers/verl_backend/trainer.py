@@ -212,12 +212,10 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
         These are veRL's own calls, on other rows and at another temperature.
         """
-        names = [f"lesson{index}" for index in range(len(samples))]
         rows = [
-            reflection_row(sample, uid=name, step=self.global_steps)
-            for name, sample in zip(names, samples, strict=True)
+            reflection_row(sample, uid=f"lesson{index}", step=self.global_steps) for index, sample in enumerate(samples)
         ]
-        keys = [f"{name}_0_0" for name in names]
+        keys = [f"lesson{index}_0_0" for index in range(len(rows))]
         fields = tu.list_of_dict_to_tensordict([fields for fields, _ in rows])
         batch = tq.kv_batch_put(keys=keys, partition_id=REFLECTIONS, fields=fields, tags=[tag for _, tag in rows])
         multiple = self._row_multiple()
@@ -240,14 +238,12 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         """Rows come in multiples of the ranks, and of micro-batches where those have a fixed number of rows."""
         model, trainer = self.config.actor_rollout_ref, self.config.trainer
         ranks = trainer.nnodes * trainer.n_gpus_per_node // model.actor.ulysses_sequence_parallel_size
-        if model.actor.use_dynamic_bsz:
-            return int(ranks)
         sizes = (
             model.actor.ppo_micro_batch_size_per_gpu,
             model.rollout.log_prob_micro_batch_size_per_gpu,
             model.ref.log_prob_micro_batch_size_per_gpu,
         )
-        return int(ranks * math.lcm(*(size for size in sizes if size)))
+        return int(ranks if model.actor.use_dynamic_bsz else ranks * math.lcm(*filter(None, sizes)))
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Phase B begins with this pass."""

@@ -118,7 +118,13 @@ def find_problems(shape: RunShape, machine: Machine, *, probe: bool = True) -> l
     found = [*check_packages(shape, machine), *check_model(shape), *check_sizes(shape, machine)]
     if shape.settings.almanac is None:
         keys = list(check_keys(shape, machine.environ))
-        found += [*check_questions(shape), *keys, *(check_services(shape, machine) if probe and not keys else ())]
+        found += [*check_questions(shape), *keys]
+        if probe and not keys:
+            judge, tools = shape.settings.judge, shape.settings.tools
+            probes = model_probes(machine.environ, judges=(judge.judge, *judge.also))
+            silent = machine.find_silent([*probes, *search_probes(tools, machine.environ)])
+            remedy = "correct its name, address or key; --no-probe skips this request of one token"
+            found += [(what, said, remedy) for what, said in silent.items()]
     return [*found, *check_embedder(shape, machine)]
 
 
@@ -229,15 +235,6 @@ def _refusal_of(call: Callable[[], object]) -> str:
     except UsageError as refusal:
         return str(refusal)
     return ""
-
-
-def check_services(shape: RunShape, machine: Machine) -> list[Problem]:
-    """The judges and search engines that do not answer."""
-    judge, tools = shape.settings.judge, shape.settings.tools
-    probes = model_probes(machine.environ, judges=(judge.judge, *judge.also))
-    silent = machine.find_silent([*probes, *search_probes(tools, machine.environ)])
-    remedy = "correct its name, address or key; --no-probe skips this request of one token"
-    return [(what, said, remedy) for what, said in silent.items()]
 
 
 def check_embedder(shape: RunShape, machine: Machine) -> Iterator[Problem]:
