@@ -28,7 +28,7 @@ def learning_parts(
     progress = {"identity": identity, "torch_rng": torch.get_rng_state().tolist(), "counts": counts}
     return {
         "weights": ("weights.safetensors", lambda path: _write_weights(model, path), step),
-        "moments": ("moments.safetensors", lambda path: _write_tensors(moments, path), step),
+        "moments": ("moments.safetensors", disk_refusals()(lambda path: save_file(moments, str(path))), step),
         "progress": json_part(progress, file="progress.json", step=step),
     }
 
@@ -110,11 +110,6 @@ def _read_weights(model: nn.Module, path: Path) -> None:
 
 def _is_whole(model: nn.Module) -> bool:
     return all(parameter.requires_grad for parameter in model.parameters())
-
-
-def _write_tensors(tensors: dict[str, Any], path: Path) -> None:
-    with disk_refusals():
-        save_file(tensors, str(path))
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, float]]:

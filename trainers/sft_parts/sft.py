@@ -16,7 +16,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -86,20 +86,14 @@ def make_row(samples: Sequence[TokenSample]) -> TokenizedRow:
     """The samples end to end. The first token of a sample is never a target: nothing of its own precedes it."""
     ids = [token for sample in samples for token in sample.ids]
     positions = [place for sample in samples for place in range(len(sample.ids))]
-    learnt = list(_learnt_places(samples))
+    targets = [has_loss and place > 0 for sample in samples for place, has_loss in enumerate(sample.has_loss)]
+    learnt = [index for index, is_target in enumerate(targets) if is_target]
     return TokenizedRow(
         ids=torch.tensor([ids]),
         positions=torch.tensor([positions]),
         predicting=torch.tensor([place - 1 for place in learnt], dtype=torch.long),
         targets=torch.tensor([ids[place] for place in learnt], dtype=torch.long),
     )
-
-
-def _learnt_places(samples: Sequence[TokenSample]) -> Iterator[int]:
-    start = 0
-    for sample in samples:
-        yield from (start + place for place, has_loss in enumerate(sample.has_loss) if has_loss and place)
-        start += len(sample.ids)
 
 
 class OneProcess:

@@ -80,9 +80,8 @@ class _EngineConversation(TokenConversation):
         """Sample a turn. A stop string inside a thought does not end it, so another request follows."""
         calls = 0
         while turn.end is None and len(turn.ids) < max_tokens:
-            prompt = [*ids, *turn.ids]
             calls += 1
-            await self._continue_turn(prompt, turn, max_tokens=max_tokens - len(turn.ids))
+            await self._continue_turn([*ids, *turn.ids], turn, max_tokens=max_tokens - len(turn.ids))
         return Usage(calls=calls, input_tokens=len(ids), output_tokens=len(turn.ids))
 
     async def _continue_turn(self, prompt: list[int], turn: TokenTurn, *, max_tokens: int) -> None:

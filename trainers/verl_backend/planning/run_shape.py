@@ -44,8 +44,8 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
             if not isinstance(section.get(part), dict):
                 section[part] = {}
             section = section[part]
-        near = nearest_name(last, section, cutoff=_TYPING_MISTAKE)
-        if last not in section and near and not change.startswith(("+", "~")):
+        near = None if last in section else nearest_name(last, section, cutoff=_TYPING_MISTAKE)
+        if near and not change.startswith(("+", "~")):
             raise ConfigError(f"{change!r} changes no key of the file; did you mean {near!r}?")
         section[last] = value
         if removes:
