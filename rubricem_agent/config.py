@@ -2,14 +2,14 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from operator import not_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode, Rules
@@ -42,7 +42,6 @@ JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthrop
 POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
 OFFICIAL_PROMPTS = "Official judge prompts: a checkout, a folder of checkouts or a package; else our own."
 Count = Annotated[int, Field(ge=1)]
-_DOLLARS = TypeAdapter(tuple[Dollars, Dollars])
 
 
 class EvalConfig(Frozen):
@@ -165,8 +164,13 @@ class ModelSpec(NamedTuple):
     model: str = ""
     """The model's name; the folder of a local model, or of a teacher's request files."""
     url: str = ""
+    """Of a judge or a teacher also several, separated by commas."""
     tokenizer: str = ""
     """The folder of the tokenizer, for a model that is served in token mode."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(self.url.split(","))
 
 
 def parse_judge(text: str) -> ModelSpec:
@@ -201,18 +205,6 @@ def parse_teacher(text: str) -> ModelSpec:
     return _parse_spec("teacher", text, without_model=SCRIPTED, with_model=with_model, names=TEACHER_NAMES)
 
 
-def parse_prices(given: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Dollars for a million tokens read and written by model, of MODEL=IN,OUT each; raises ConfigError on other texts."""
-    parts = {model: dollars for model, _, dollars in (text.rpartition("=") for text in given)}
-    try:
-        return {model: _DOLLARS.validate_python(dollars.split(","), strict=False) for model, dollars in parts.items()}
-    except ValidationError as cause:
-        wrong = ", ".join(parts.values())
-        raise ConfigError(
-            f"--price is {wrong!r}; write dollars for a million tokens read and written, such as 2,12."
-        ) from cause
-
-
 def _parse_spec(what: str, text: str, *, without_model: str, with_model: tuple[str, ...], names: str) -> ModelSpec:
     backend, _, rest = text.strip().partition(":")
     if text.strip() == without_model:
@@ -224,10 +216,17 @@ def _parse_spec(what: str, text: str, *, without_model: str, with_model: tuple[s
         missing = "a model" if found is None else "a URL"
         raise ConfigError(f"the {what} {text!r} lacks {missing}. Use {names}.")
     url = found["url"] or ""
-    address = urlsplit(url)
-    if url and (address.scheme not in ("http", "https") or not address.hostname):
-        raise ConfigError(f"the {what}'s URL is {url!r}; it must start with http:// or https://. Use {names}.")
-    return ModelSpec(backend, found["model"], url)
+    spec = ModelSpec(backend, found["model"], url)
+    for one in spec.urls if url else ():
+        address = urlsplit(one)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ConfigError(f"the {what}'s URL is {one!r}; it must start with http:// or https://. Use {names}.")
+    if len(spec.urls) > 1 and (what == "policy" or backend != OPENAI):
+        raise ConfigError(
+            f"the {what} {text!r} has several URLs, as only judges and teachers of openai: may have. Name one, such as "
+            "that of a balancer."
+        )
+    return spec
 
 
 class JudgeConfig(Frozen):

@@ -142,8 +142,10 @@ def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
     names: tuple[str, ...] = ()
     for spec in given or map(configs.parse_judge, configs.default_judges(rules)):
         # A login in the address is no part of who judges, and is not written down.
-        url, netloc = spec.url.rstrip("/"), urlsplit(spec.url).netloc
-        address = url.replace(netloc, netloc.rpartition("@")[2], 1)
+        address = ",".join(
+            url.rstrip("/").replace(urlsplit(url).netloc, urlsplit(url).netloc.rpartition("@")[2], 1)
+            for url in spec.urls
+        )
         name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
         names += (name if address in ("", configs.OPENAI_URL) else f"{name}@{address}",)
     if configs.RULES in names:

@@ -42,6 +42,7 @@ from rubricem_env.llm.base import (
     LOOPBACK,
     ChatModel,
     MeteredModel,
+    ModelPool,
     Redactor,
     read_secret,
     redactor_of,
@@ -77,7 +78,10 @@ def requires_extra(extra: str, purpose: str, *, package: str = "") -> Iterator[N
 
 def naming(environ: Mapping[str, str], variable: str, *names: str) -> dict[str, str]:
     """The environment of a command whose user has named these models or addresses: the key may go to their hosts."""
-    hosts = [environ.get(f"{variable}_HOST", ""), *(url_host(name.rpartition("@")[2]) for name in names)]
+    hosts = [
+        environ.get(f"{variable}_HOST", ""),
+        *(url_host(url) for name in names for url in name.rpartition("@")[2].split(",")),
+    ]
     return {**environ, f"{variable}_HOST": " ".join(filter(None, hosts))}
 
 
@@ -156,8 +160,12 @@ def connect_chat_model(
             from rubricem_env.llm.gemini import GeminiModel
         gemini = GeminiModel(spec.model, secret, base_url=spec.url or None, timeout=timeout)
         return gemini, redactor_of([secret])
-    model, key = _connect_served(spec, environ, own_key=own_key, role=role, timeout=timeout)
-    return model, redactor_of([key] if key else [])
+    connected = [
+        _connect_served(spec._replace(url=url), environ, own_key=own_key, role=role, timeout=timeout)
+        for url in spec.urls
+    ]
+    models = [model for model, _ in connected]
+    return models[0] if len(models) == 1 else ModelPool(models), redactor_of([key for _, key in connected if key])
 
 
 def _connect_served(

@@ -15,8 +15,17 @@ from rubricem_agent.build.data import (
     teacher_prices,
 )
 from rubricem_agent.build.training import parse_yaml_assignment
-from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
-from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_prices, parse_teacher, refuse_unknown
+from rubricem_agent.cli.terminal import (
+    INCOMPLETE,
+    ProbeOption,
+    Terminal,
+    command,
+    inert,
+    open_out,
+    parse_prices,
+    plain_table,
+)
+from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher, refuse_unknown
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
 from rubricem_agent.data.generate import RepliesPending

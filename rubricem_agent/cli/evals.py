@@ -20,10 +20,11 @@ from rubricem_agent.cli.terminal import (
     Terminal,
     command,
     open_out,
+    parse_prices,
     plain_table,
     write_out,
 )
-from rubricem_agent.config import EvalConfig, parse_prices
+from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_ROOM, cost_cells
 from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize

@@ -16,8 +16,17 @@ from rubricem_agent.build.evals import WordingAgreement, compare_prompts, plan_c
 from rubricem_agent.build.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.build.probe import model_probes, require_answers
 from rubricem_agent.cli.look import read_trajectory_rows
-from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
-from rubricem_agent.config import JUDGE_NAMES, RULES, EvalConfig, JudgeConfig, parse_prices
+from rubricem_agent.cli.terminal import (
+    INCOMPLETE,
+    PriceOption,
+    ProbeOption,
+    Terminal,
+    command,
+    inert,
+    parse_prices,
+    plain_table,
+)
+from rubricem_agent.config import JUDGE_NAMES, RULES, EvalConfig, JudgeConfig
 from rubricem_agent.evals.records import cost_cells
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError

@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from typing import Annotated, get_type_hints
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from rich.console import Console, RenderableType
@@ -23,6 +23,7 @@ from rich.table import Table
 from rubricem_agent.files import writing
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.llm.usage import Dollars
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
@@ -115,6 +116,21 @@ class Terminal:
         with self.progress() as bars:
             bars.add_task(escape(what), total=None)
             yield
+
+
+_DOLLARS = TypeAdapter(tuple[Dollars, Dollars])
+
+
+def parse_prices(given: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Dollars for a million tokens read and written by model, of MODEL=IN,OUT each; raises ConfigError on other texts."""
+    parts = {model: dollars for model, _, dollars in (text.rpartition("=") for text in given)}
+    try:
+        return {model: _DOLLARS.validate_python(dollars.split(","), strict=False) for model, dollars in parts.items()}
+    except ValidationError as cause:
+        wrong = ", ".join(parts.values())
+        raise ConfigError(
+            f"--price is {wrong!r}; write dollars for a million tokens read and written, such as 2,12."
+        ) from cause
 
 
 def command(run: Callable[..., None]) -> Callable[..., None]:

@@ -3,6 +3,7 @@ from rubricem_env.llm.base import (
     ChatReply as ChatReply,
     ChatRequest as ChatRequest,
     MeteredModel as MeteredModel,
+    ModelPool as ModelPool,
 )
 from rubricem_env.llm.gemini import GeminiModel as GeminiModel
 from rubricem_env.llm.limits import Rates as Rates, RetryPolicy as RetryPolicy, Timing as Timing

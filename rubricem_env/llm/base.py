@@ -6,7 +6,8 @@ and redacted in text.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -345,6 +346,60 @@ class MeteredModel:
 
     async def aclose(self) -> None:
         await self._model.aclose()
+
+
+class ModelPool:
+    """One model behind several servers: a request goes to the server with the fewest open ones.
+
+    A server that fails as one that is away is left out for `rest` seconds, and the request goes to the next. Then one
+    request at a time tries it, until it answers again.
+    """
+
+    def __init__(
+        self, servers: Sequence[ChatModel], *, rest: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._servers = tuple(servers)
+        self._rest = rest
+        self._clock = clock
+        self._open = [0] * len(servers)
+        self._failed: dict[int, float] = {}
+        """When each server that is away last failed."""
+
+    @property
+    def name(self) -> str:
+        return self._servers[0].name
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """As the model says; the failure of the last server where none answers."""
+        left = set(range(len(self._servers)))
+        while True:
+            chosen = min(left, key=self._rank)
+            left.remove(chosen)
+            self._open[chosen] += 1
+            try:
+                reply = await self._servers[chosen].complete(request)
+            except ModelError as failure:
+                if not failure.is_retryable:
+                    raise
+                self._failed[chosen] = self._clock()
+                if not left:
+                    raise
+            else:
+                self._failed.pop(chosen, None)
+                return reply
+            finally:
+                self._open[chosen] -= 1
+
+    def _rank(self, server: int) -> tuple[bool, float, int]:
+        """Servers that answer come first, then those that failed longest ago."""
+        failed = self._failed.get(server)
+        is_tried = failed is not None and self._clock() >= failed + self._rest and not self._open[server]
+        is_away = failed is not None and not is_tried
+        return is_away, failed or 0.0 if is_away else self._open[server], server
+
+    async def aclose(self) -> None:
+        for server in self._servers:
+            await server.aclose()
 
 
 def expected_usage(request: ChatRequest) -> Usage:

@@ -81,3 +81,15 @@ MACHINES = {
 def test_the_variant_for_h100s_is_the_papers_recipe_on_other_machines() -> None:
     paper, tuned = flat(config("verl_rubricem_8b")), flat(config("verl_rubricem_8b_h100"))
     assert {key for key in paper.keys() | tuned.keys() if paper.get(key) != tuned.get(key)} == MACHINES
+
+
+def test_the_variant_with_own_servers_differs_in_judge_and_documents_alone() -> None:
+    tuned, local = flat(config("verl_rubricem_8b_h100")), flat(config("verl_rubricem_8b_local"))
+    assert {key for key in tuned.keys() | local.keys() if tuned.get(key) != local.get(key)} == {
+        "rubricem.judge.judge",
+        "rubricem.tools.backend",
+        "rubricem.tools.corpus",
+        "trainer.experiment_name",
+        "trainer.default_local_dir",
+        "hydra.run.dir",
+    }

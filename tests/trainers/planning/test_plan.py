@@ -1,6 +1,7 @@
 """Memory, calls, money and hours, against numbers worked out by hand."""
 
 import json
+import math
 from collections.abc import Callable
 
 import pytest
@@ -118,9 +119,38 @@ def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(
 
 
 def test_a_model_without_a_price_makes_the_sum_unknown_and_not_free(recipe: Recipe) -> None:
-    plan = make_plan(recipe("rubricem.judge.judge=openai:mine@http://judge:8000/v1"), QWEN, ALIKE)
+    plan = make_plan(recipe("rubricem.judge.judge=openai:mine@https://judge.example/v1"), QWEN, ALIKE)
 
     assert [plan[section]["total"] for section in ("dollars of a step", "dollars of the run")] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_free"),
+    [
+        ("http://judge-0:8000/v1,http://judge-1:8000/v1", True),
+        ("http://10.0.0.7:8000/v1", True),
+        ("http://judge.svc.cluster.local:8000/v1", True),
+        ("http://judge-0:8000/v1,https://api.example.com/v1", False),
+        ("https://8.8.8.8/v1", False),
+    ],
+)
+def test_a_judge_on_own_servers_costs_its_gpus_alone(url: str, is_free: bool, recipe: Recipe) -> None:
+    shape = recipe(f"rubricem.judge.judge='openai:own/model@{url}'", "rubricem.tools.backend=offline")
+    # A million tokens a second: what is read takes no time. 32 proposals of 1,200 tokens, 256 scorings of 12 x 60, and
+    # 16 x 8 x 3 x 60 for reflections, at 100 a second of a GPU, within 70 + 35 seconds.
+    assumed = Assumptions(judge_read_tokens=1e12, judge_written_tokens=100, thought_tokens=0)
+    plan = make_plan(shape, QWEN, assumed)
+    assert plan["dollars of a step"]["total"] == (0 if is_free else None)
+    if not is_free:
+        assert plan["judges on own servers"] == {}
+        return
+    seconds = (32 * 1_200 + 256 * 12 * 60 + shape.reflected * 8 * 3 * 60) / 100
+    assert plan["judges on own servers"] == {
+        "GPU seconds of a step": pytest.approx(seconds),
+        "GPUs that judge in the times assumed": math.ceil(seconds / 105),
+    }
+    rent = plan["dollars of the run"]["judges' GPUs"]
+    assert rent == pytest.approx(plan["run"]["hours"] * math.ceil(seconds / 105) * 2.5)
 
 
 def test_rules_and_offline_tools_cost_nothing(recipe: Recipe) -> None:

@@ -6,6 +6,7 @@ it may to the host while sampling. `Assumptions` holds every number that does no
 
 import math
 from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from rubricem_agent.config import (
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
+from rubricem_env.llm.base import url_host
 from rubricem_env.llm.usage import price_of
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
@@ -140,6 +142,9 @@ _SEARCH_TOKENS = (100, 1_000)
 """Of the model behind a grounded search: question and answer."""
 
 
+JUDGE_GPUS = "GPUs that judge in the times assumed"
+
+
 class CallKind(NamedTuple):
     """One kind of call: its number in an average step, its tokens, and what all of them cost."""
 
@@ -202,10 +207,35 @@ def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallK
         lessons = shape.reflected * reflection.num_candidates / listed
         read = listed * min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
         kinds.append(("reflections", lessons, shown + _REFLECT_PROMPT + read, listed * 3 * _SCORE_TOKENS))
-    model = None if judge.backend == RULES else judge.model
+    model = None if judge.backend == RULES or is_own(judge.url) else judge.model
     for what, calls, read, written in kinds:
         named = f"judge: {what} ({judge.model or judge.backend})"
         yield _priced(named, calls, model, read=read, written=written + assumed.thought_tokens)
+
+
+def is_own(urls: str) -> bool:
+    """Whether servers are within this machine or its network, so that their calls cost nothing but their GPUs."""
+    return all(map(_is_near, map(url_host, urls.split(","))))
+
+
+def _is_near(host: str) -> bool:
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return bool(host) and ("." not in host or host.endswith((".local", ".internal")))
+
+
+def judge_gpus(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
+    """The GPUs that judges on own servers need to judge within the times assumed; empty where services judge."""
+    names = (shape.settings.judge.judge, *shape.settings.judge.also)
+    own = [name for name in names if is_own(parse_judge(name).url)]
+    if not own or shape.settings.almanac is not None:
+        return {}
+    kinds = [kind for name in own for kind in _judging(name, shape, assumed)]
+    seconds = sum(kind.calls * kind.input_tokens for kind in kinds) / assumed.judge_read_tokens
+    seconds += sum(kind.calls * kind.output_tokens for kind in kinds) / assumed.judge_written_tokens
+    needed = math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))
+    return {"GPU seconds of a step": seconds, JUDGE_GPUS: needed}
 
 
 def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:

@@ -15,10 +15,12 @@ from rich.table import Table
 from rubricem_env.llm.usage import PRICES
 
 from .estimate import (
+    JUDGE_GPUS,
     NOT_ESTIMATED,
     add_known,
     estimate_step,
     estimate_times,
+    judge_gpus,
     plan_calls,
     plan_memory,
     refuse_small_gpu,
@@ -56,6 +58,9 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         )
         for name in ("judge", "search")
     }
+    judging = judge_gpus(shape, assumed)
+    judges = judging.get(JUDGE_GPUS, 0.0)
+    rent: dict[str, float] = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     return {
         "training GiB of a GPU": _summed(memory.training),
         "sampling GiB of a GPU": _summed(memory.sampling),
@@ -67,9 +72,12 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         "seconds of a step": _summed({name: seconds for name, seconds in step.items() if seconds}),
         "seconds that the searches of a step need": {**search_seconds(shape, assumed)},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
+        "judges on own servers": {**judging},
         "calls of a step": {kind.what: kind.calls for kind in calls},
         "dollars of a step": _summed(dollars),
-        "dollars of the run": _summed({**run, "GPUs": hours * shape.gpus * assumed.gpu_hour_dollars}),
+        "dollars of the run": _summed(
+            {**run, **{what: hours * number * assumed.gpu_hour_dollars for what, number in rent.items()}}
+        ),
     }
 
 

@@ -202,6 +202,9 @@ class Assumptions(Frozen):
     """That an attempt is scored by."""
     thought_tokens: Amount = 500.0
     """Hidden thoughts of one call to the judge, billed as output."""
+    judge_read_tokens: Positive = 6_000.0
+    """Tokens a second that a GPU with a judge of one's own reads, and then writes: a model of 32 billion parameters."""
+    judge_written_tokens: Positive = 1_500.0
     gpu_hour_dollars: Amount = 2.5
 
     @property
