@@ -160,12 +160,12 @@ def connect_chat_model(
             from rubricem_env.llm.gemini import GeminiModel
         gemini = GeminiModel(spec.model, secret, base_url=spec.url or None, timeout=timeout)
         return gemini, redactor_of([secret])
-    connected = [
+    connected = (
         _connect_served(spec._replace(url=url), environ, own_key=own_key, role=role, timeout=timeout)
         for url in spec.urls
-    ]
-    models = [model for model, _ in connected]
-    return models[0] if len(models) == 1 else ModelPool(models), redactor_of([key for _, key in connected if key])
+    )
+    models, keys = zip(*connected, strict=True)
+    return models[0] if len(models) == 1 else ModelPool(models), redactor_of(filter(None, keys))
 
 
 def _connect_served(

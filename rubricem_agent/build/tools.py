@@ -65,11 +65,25 @@ class OpenTools(NamedTuple):
     redactor: Redactor
 
 
+def open_cache(config: ToolsConfig) -> CacheStore:
+    """The cache of the settings."""
+    cache, ttl = config.cache, config.cache.ttl_hours * 3600
+    if cache.path is not None:
+        return SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
+    return InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
+
+
 @asynccontextmanager
 async def open_tools(
-    config: ToolsConfig, environ: Mapping[str, str], *, limiter_of: LimiterOf = own_limiter
+    config: ToolsConfig,
+    environ: Mapping[str, str],
+    *,
+    limiter_of: LimiterOf = own_limiter,
+    cache_of: Callable[[ToolsConfig], CacheStore] = open_cache,
 ) -> AsyncIterator[OpenTools]:
-    """Connect the tools of the settings; they are closed on the way out. `limiter_of` gives each engine its limiter.
+    """Connect the tools of the settings; they are closed on the way out.
+
+    `limiter_of` gives each engine its limiter, and `cache_of` gives the cache of all.
 
     Raises:
         ConfigError: a key is missing, or a server of the settings cannot be reached.
@@ -88,7 +102,13 @@ async def open_tools(
             own: LocalToolbox = await _open_remote(config.remote, environ, stack)
         elif config.backend == "web":
             own = await _web_toolbox(
-                config, environ, stack=stack, budget=budget, redactor=redactor, limiter_of=limiter_of
+                config,
+                environ,
+                stack=stack,
+                budget=budget,
+                redactor=redactor,
+                limiter_of=limiter_of,
+                store=cache_of(config) if config.cache.enabled else None,
             )
         else:
             own = offline_toolbox(open_corpus(config.corpus)) if config.corpus else shipped_toolbox()
@@ -147,9 +167,13 @@ async def _web_toolbox(
     budget: Meter,
     redactor: Redactor,
     limiter_of: LimiterOf,
+    store: CacheStore | None,
 ) -> LocalToolbox:
     """The tools of the web, each engine behind its limits, with a shared cache."""
-    store = await _open_cache(config, stack)
+    if store is not None:
+        # Fail now, not at the first search, where the file cannot be used.
+        await store.get("")
+        stack.push_async_callback(store.aclose)
 
     def guarded(backend: Backend, rates: Rates, scope: str, *, server: str = "", attempts: int = 4) -> Tool:
         settings = GuardSettings(
@@ -233,20 +257,6 @@ def search_backend(config: SearchConfig, environ: Mapping[str, str]) -> Backend:
     if isinstance(config, SnippetSearchConfig):
         return opened(limit=DEFAULT_LIMIT)
     return opened(limit=config.results, key_header=config.key_header if config.engine == "plain" else "")
-
-
-async def _open_cache(config: ToolsConfig, stack: AsyncExitStack) -> CacheStore | None:
-    cache = config.cache
-    if not cache.enabled:
-        return None
-    ttl = cache.ttl_hours * 3600
-    store: CacheStore = InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
-    if cache.path is not None:
-        store = SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
-    # Fail now, not at the first search, where the file cannot be used.
-    await store.get("")
-    stack.push_async_callback(store.aclose)
-    return store
 
 
 async def _open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:

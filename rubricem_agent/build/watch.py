@@ -26,7 +26,7 @@ MARKER = "latest_checkpointed_iteration.txt"
 Engine = Literal["vllm", "local"]
 _TRIES = 3
 """How often the evaluation of a checkpoint is begun before it is left out."""
-_POLL_SECONDS = 30.0
+_POLL_SECONDS, _START_SECONDS = 30.0, 1_800.0
 
 
 class Watch(NamedTuple):
@@ -40,8 +40,6 @@ class Watch(NamedTuple):
     """`vllm serve`, or transformers within the evaluation."""
     options: Sequence[str] = ()
     """Further options of `rubricem eval`."""
-    start_seconds: float = 1_800.0
-    """How long a server may load."""
 
     def due(self) -> list[tuple[int, list[str]]]:
         """The saved steps that wait for an evaluation, and on which benchmarks.
@@ -51,12 +49,10 @@ class Watch(NamedTuple):
         """
         marker = self.run / MARKER
         last = int(marker.read_text(encoding="utf-8")) if marker.is_file() else 0
-        names = [path.parent.name.removeprefix("global_step_") for path in self.run.glob("global_step_*/actor")]
-        saved = sorted(int(name) for name in names if name.isdecimal())
         done = {(line.step, line.benchmark) for line in read_run(self.run).log.benchmarks}
         waiting = [
             (step, [name for name in self.benchmarks if (step, name) not in done])
-            for step in saved
+            for step in saved_steps(self.run)
             if step % self.every == 0 and step <= last
         ]
         return [(step, names) for step, names in waiting if names]
@@ -95,8 +91,14 @@ class Watch(NamedTuple):
         with create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command = ["vllm", "serve", str(model), "--served-model-name", "policy", "--host", "127.0.0.1"]
-        with served([*command, "--port", str(port)], f"http://127.0.0.1:{port}/health", seconds=self.start_seconds):
+        with served([*command, "--port", str(port)], f"http://127.0.0.1:{port}/health", seconds=_START_SECONDS):
             yield f"vllm:policy@http://127.0.0.1:{port}/v1#{model}"
+
+
+def saved_steps(run: Path) -> list[int]:
+    """The steps whose weights are in the folder of a veRL run, in their order."""
+    names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def watch(given: Watch, report: Callable[[BenchmarkLine | str], None], *, once: bool = False) -> None:
@@ -179,10 +181,8 @@ def _run_eval(arguments: Sequence[str]) -> Mapping[str, Any]:
     """The score of `rubricem eval`, with its interval where it has one."""
     command = python_command("rubricem_agent.cli.main", "eval", *arguments, "--json")
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(f"`rubricem eval {' '.join(arguments)}` ended with code {done.returncode}; see above.")
-    judged = json.loads(done.stdout)["runs"][0]["judges"]
+    judged = [] if done.returncode else json.loads(done.stdout)["runs"][0]["judges"]
     if not judged:
-        raise ConfigError(f"`rubricem eval {' '.join(arguments)}` gave no score.")
+        raise ConfigError(f"`rubricem eval {' '.join(arguments)}` ended with code {done.returncode} and no score.")
     spread = judged[0]["spread"]
     return {"score": judged[0]["score"], "low": spread["low"], "high": spread["high"]}

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from rubricem_env.domain.errors import FileFormatError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
@@ -132,7 +133,16 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-CacheStore = InMemoryCache | SqliteStore
+class CacheStore(Protocol):
+    """Where results are kept: in memory, in a file, or by another process."""
+
+    async def get(self, key: str) -> str | None: ...
+
+    async def put(self, key: str, text: str) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
 _FORMAT = "1"
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from rubricem_agent.build.watch import merge_shards
+from rubricem_agent.build.watch import merge_shards, saved_steps
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE, read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
@@ -64,9 +64,7 @@ def evaluate_run(
     if settings.get("almanac") is None:
         raise ConfigError(f"{run} is not a run in the almanac; evaluate its checkpoints with `rubricem eval`.")
     questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out][:max_questions]
-    names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
-    saved = {int(name) for name in names if name.isdecimal()}
-    for step in sorted({0, *saved} - {line.step for line in log.evaluations}):
+    for step in sorted({0, *saved_steps(run)} - {line.step for line in log.evaluations}):
         with tempfile.TemporaryDirectory() as folder:
             policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"
             if step:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.build.models import build_judge
+from rubricem_agent.build.tools import open_cache
 from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.metrics import read_log
@@ -93,6 +94,8 @@ class JudgeService(SharedLimits):
         self.patience = Patience(settings.outage.patience, settings.outage.probe)
         self.search_patience = Patience(settings.outage.patience, settings.outage.probe)
         """With the search engines, which the rollout workers call."""
+        self._cache = open_cache(settings.tools)
+        """The results of the workers' tools."""
         self._audit = _held_out(settings, self._truth)
         self._to_audit: list[tuple[Group, GroupJudgement]] = []
         """Groups of a step that is due."""
@@ -120,6 +123,14 @@ class JudgeService(SharedLimits):
             version=lambda: policy.versions(default=0)[1],
         )
         self.reflections.relaunch()
+
+    async def cached(self, key: str) -> str | None:
+        """A result of a tool that a worker has kept; None where there is none."""
+        return await self._cache.get(key)
+
+    async def cache(self, key: str, text: str) -> None:
+        """Keep a result for all workers."""
+        await self._cache.put(key, text)
 
     async def references(self, scheduled: ScheduledQuery) -> str:
         """The block of lessons to show before the question; "" without any.

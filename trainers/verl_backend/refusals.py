@@ -32,7 +32,7 @@ def refuse_impossible(config: Any, settings: VerlSettings) -> None:
 
 def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:
     """Options of veRL whose code ours replaces, and what lacks something that we need."""
-    algorithm, trainer, tools = config.algorithm, config.trainer, settings.tools
+    algorithm, trainer = config.algorithm, config.trainer
     actor, engine = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.name
     options = {
         "trainer.val_before_train": trainer.val_before_train,
@@ -65,12 +65,6 @@ def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:
         yield (
             f"actor_rollout_ref.actor.strategy is {actor.strategy}, which was never run with two updates a step. Set it "
             f"to {' or '.join(STRATEGIES)}."
-        )
-    if trainer.nnodes > 1 and tools.remote is None and tools.cache.enabled and tools.cache.path is not None:
-        yield (
-            f"rubricem.tools.cache.path={tools.cache.path} is a SQLite file, and workers on {trainer.nnodes} "
-            "nodes would write to it. Let `rubricem tools serve` keep the cache and name it in "
-            "rubricem.tools.remote.url, or remove the path for a cache in each worker's memory."
         )
 
 

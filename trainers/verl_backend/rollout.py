@@ -142,6 +142,23 @@ class PatientSearch:
                 return result
 
 
+class ServiceCache:
+    """The tool cache of all workers on all nodes, which the judge service keeps; `service` is Ray's handle of it."""
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+
+    async def get(self, key: str) -> str | None:
+        found: str | None = await self._service.cached.remote(key)
+        return found
+
+    async def put(self, key: str, text: str) -> None:
+        await self._service.cache.remote(key, text)
+
+    async def aclose(self) -> None:
+        return None
+
+
 class EpisodeRunner:
     """One for each worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
 
@@ -198,7 +215,12 @@ class EpisodeRunner:
         """The tools. Outside the almanac the search engines among them wait for their return."""
         async with self._opening_tools:
             if self._toolbox is None:
-                tools = open_tools(self._settings.tools, os.environ, limiter_of=limits_of(self._service))
+                tools = open_tools(
+                    self._settings.tools,
+                    os.environ,
+                    limiter_of=limits_of(self._service),
+                    cache_of=lambda _: ServiceCache(self._service),
+                )
                 opened = await self._stack.enter_async_context(tools)
                 toolbox = opened.toolbox
                 if self._settings.almanac is None and isinstance(toolbox, LocalToolbox):

@@ -53,16 +53,6 @@ def test_several_updates_a_step_are_refused_on_a_cpu_where_the_weights_before_th
         refuse(CPU, "trainer.v1.trainer_mode=rubricem_separate", "trainer.v1.separate_async.parameter_sync_step=2")
 
 
-def test_a_file_is_no_cache_for_the_workers_of_several_nodes():
-    cache = "rubricem.tools={backend: web, cache: {path: cache.sqlite}}"
-    with pytest.raises(
-        ConfigError, match=r"cache.sqlite is a SQLite file, and workers on 4 nodes.*rubricem tools serve"
-    ):
-        refuse(FULL, cache)
-    refuse(FULL, cache, "trainer.nnodes=1")
-    refuse(FULL, "rubricem.tools={remote: {url: 'http://head:8080/mcp'}, cache: {path: cache.sqlite}}")
-
-
 def test_the_paper_s_recipe_composes_on_separate_gpus():
     refuse(FULL, *SEPARATE, ONE_UPDATE)
 

@@ -18,6 +18,7 @@ OWN = {
     "hydra.run.dir",
     "rubricem.credit",
     "rubricem.meta_policy",
+    "rubricem.tools.cache.path",
 }
 """What an ablation may have of its own."""
 
@@ -57,6 +58,7 @@ def test_every_recipe_is_read_whole_and_keeps_its_checkpoints_to_itself(name: st
 
     assert str(settings.questions) == "data/dr_tulu_rl.jsonl"
     assert name in config(name)["trainer"]["default_local_dir"]
+    assert name in str(settings.tools.cache.path)
 
 
 MACHINES = {
@@ -73,6 +75,7 @@ MACHINES = {
     "trainer.nnodes",
     "trainer.experiment_name",
     "trainer.default_local_dir",
+    "rubricem.tools.cache.path",
     "hydra.run.dir",
 }
 """What the variant for H100s may have of its own: nothing that changes what is learnt."""
@@ -88,6 +91,7 @@ def test_the_variant_with_own_servers_differs_in_judge_and_documents_alone() -> 
     assert {key for key in tuned.keys() | local.keys() if tuned.get(key) != local.get(key)} == {
         "rubricem.judge.judge",
         "rubricem.tools.backend",
+        "rubricem.tools.cache.path",
         "rubricem.tools.corpus",
         "trainer.experiment_name",
         "trainer.default_local_dir",

@@ -1,5 +1,6 @@
 """Sampling engines of veRL: one that writes given turns, and one that fails; and Ray's handle of an actor."""
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -51,4 +52,9 @@ class FakeHandle:
         self._actor = actor
 
     def __getattr__(self, method: str) -> SimpleNamespace:
-        return SimpleNamespace(remote=lambda *given, **named: getattr(self._actor, method)(*given, **named))
+        def remote(*given: Any, **named: Any) -> Any:
+            """As in Ray, the call is made whether or not it is waited for."""
+            result = getattr(self._actor, method)(*given, **named)
+            return asyncio.ensure_future(result) if asyncio.iscoroutine(result) else result
+
+        return SimpleNamespace(remote=remote)

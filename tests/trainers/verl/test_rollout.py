@@ -4,6 +4,8 @@ import numpy as np
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
+from rubricem_env.testing.loopback import serve_loopback
+from tests.search_server import SearchReply, SearchServer
 from tests.trainers.verl.fakes import BrokenClient, FakeClient, FakeHandle
 from tests.trainers.verl.test_judge_service import make_service
 from trainers.verl_backend.rollout import AWAY, EpisodeRunner, PatientSearch
@@ -176,3 +178,26 @@ async def test_an_episode_whose_search_stayed_away_is_lost_and_says_so(model_fol
     client = FakeClient(tokenizer, [CALL, ANSWER])
     await episodes.run(SCHEDULED, group="g", index=0, step=7, client=client, temperature=1.0)
     assert "google_search was away for longer" in service.submitted[0].failure
+
+
+async def test_workers_share_one_cache_of_searches_which_the_judge_service_keeps(model_folder, tmp_path):
+    page = {"results": [{"url": "https://a.example", "title": "T", "content": "60 m"}], "answers": []}
+    server = SearchServer(SearchReply(page))
+    with serve_loopback(server.app) as url:
+        search = {"engine": "searxng", "url": url}
+        tools = {"backend": "web", "google_search": search, "cache": {"path": str(tmp_path / "runs" / "tools.sqlite")}}
+        service = make_service(model_folder, meta_policy=False, tools=tools)
+        found = []
+        for _ in range(2):
+            worker = runner(model_folder, service, tools=tools)
+            toolbox = await worker._tools()
+            found += [await toolbox.call(QUERY), await toolbox.call(ToolCall(name=QUERY.name, query="another"))]
+            await worker._stack.aclose()
+        later = make_service(model_folder, meta_policy=False, tools=tools)
+        resumed = runner(model_folder, later, tools=tools)
+        found.append(await (await resumed._tools()).call(QUERY))
+        await resumed._stack.aclose()
+        for one in (service, later):
+            await one._cache.aclose()
+    assert [result.snippets[0].text for result in found] == ["60 m"] * 5
+    assert len(server.requests) == 2

@@ -142,9 +142,6 @@ _SEARCH_TOKENS = (100, 1_000)
 """Of the model behind a grounded search: question and answer."""
 
 
-JUDGE_GPUS = "GPUs that judge in the times assumed"
-
-
 class CallKind(NamedTuple):
     """One kind of call: its number in an average step, its tokens, and what all of them cost."""
 
@@ -225,17 +222,13 @@ def _is_near(host: str) -> bool:
         return bool(host) and ("." not in host or host.endswith((".local", ".internal")))
 
 
-def judge_gpus(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
-    """The GPUs that judges on own servers need to judge within the times assumed; empty where services judge."""
-    names = (shape.settings.judge.judge, *shape.settings.judge.also)
-    own = [name for name in names if is_own(parse_judge(name).url)]
-    if not own or shape.settings.almanac is not None:
-        return {}
-    kinds = [kind for name in own for kind in _judging(name, shape, assumed)]
+def judge_gpus(shape: RunShape, assumed: Assumptions) -> tuple[float, int]:
+    """The GPU seconds of a step of judges on own servers, and the GPUs that they need to judge within the times assumed."""
+    names = (shape.settings.judge.judge, *shape.settings.judge.also) if shape.settings.almanac is None else ()
+    kinds = [kind for name in names if is_own(parse_judge(name).url) for kind in _judging(name, shape, assumed)]
     seconds = sum(kind.calls * kind.input_tokens for kind in kinds) / assumed.judge_read_tokens
     seconds += sum(kind.calls * kind.output_tokens for kind in kinds) / assumed.judge_written_tokens
-    needed = math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))
-    return {"GPU seconds of a step": seconds, JUDGE_GPUS: needed}
+    return seconds, math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))
 
 
 def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:

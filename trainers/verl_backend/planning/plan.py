@@ -15,7 +15,6 @@ from rich.table import Table
 from rubricem_env.llm.usage import PRICES
 
 from .estimate import (
-    JUDGE_GPUS,
     NOT_ESTIMATED,
     add_known,
     estimate_step,
@@ -58,9 +57,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         )
         for name in ("judge", "search")
     }
-    judging = judge_gpus(shape, assumed)
-    judges = judging.get(JUDGE_GPUS, 0.0)
-    rent: dict[str, float] = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
+    judging, judges = judge_gpus(shape, assumed)
+    rent = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     return {
         "training GiB of a GPU": _summed(memory.training),
         "sampling GiB of a GPU": _summed(memory.sampling),
@@ -72,7 +70,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         "seconds of a step": _summed({name: seconds for name, seconds in step.items() if seconds}),
         "seconds that the searches of a step need": {**search_seconds(shape, assumed)},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
-        "judges on own servers": {**judging},
+        "judges on own servers": {"GPU seconds of a step": judging, "GPUs": judges} if judges else {},
         "calls of a step": {kind.what: kind.calls for kind in calls},
         "dollars of a step": _summed(dollars),
         "dollars of the run": _summed(
