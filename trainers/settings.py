@@ -19,6 +19,7 @@ from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.metrics import CODE_FILE, SETTINGS_FILE, code_version
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.prompting import Style
+from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.domain.inputs import validating
@@ -44,8 +45,12 @@ class RecipeSettings(CreditSettings):
     window: Annotated[int, Field(ge=1)] = 3
     """Steps between a question and its repeat."""
 
+    reflection: ReflectionSettings = ReflectionSettings()
+
     @model_validator(mode="after")
-    def _fits_its_style(self) -> Self:
+    def _fits_together(self) -> Self:
+        if self.meta_policy:
+            check_trainable(self.reflection)
         if self.style == "react" and (self.credit != "terminal" or self.meta_policy):
             raise ValueError(
                 f"style react has no stages to credit or to reflect on, and credit is {self.credit}, meta_policy "

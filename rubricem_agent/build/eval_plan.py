@@ -32,7 +32,8 @@ from rubricem_agent.files import sha256, write_atomic, writing
 from rubricem_agent.policy.base import Sampling, model_folder
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
-from rubricem_env.llm.usage import SHUT_DOWN, Price, listed_with, price_of
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.llm.usage import SHUT_DOWN, Price, Usage, listed_with, price_of
 
 HUB = "hf:"
 _READABLE = (".jsonl", ".json", ".parquet")
@@ -301,7 +302,16 @@ class PlannedEvaluation(NamedTuple):
         is_paid = self.config.stage != "verdicts" and self.config.asks_a_model
         policy = manifests.judge_model(self.config.policy) if is_paid else None
         ids, epochs = self.manifest.inputs.ids, self.config.epochs
-        return rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
+        costs = rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
+        tools = configs.load_tools_config(self.config.tools) if policy and self.config.tools else configs.ToolsConfig()
+        if tools.backend == "web" and tools.remote is None and tools.replay is None:
+            # Every answer makes all its calls, each of the dearer tool, as if no result were in the cache.
+            dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)
+            calls = EpisodeLimits().max_calls * len(ids) * epochs
+            asked, dollars = Usage(calls=calls), calls * dearer.dollars
+            stage = "searches, at most"
+            costs.insert(1, ModelCost(stage=stage, model=dearer.engine, usage=asked, dollars=dollars, is_priced=True))
+        return costs
 
     def notes(self) -> list[str]:
         """Warnings about settings without effect, as sentences."""

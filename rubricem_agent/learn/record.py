@@ -254,18 +254,9 @@ class RunRecorder:
 
 def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
     """What a list shows of a group."""
-    return GroupHead(
-        at=at,
-        size=size,
-        step=entry.step,
-        place=entry.place,
-        query_key=entry.query_key,
-        question=entry.question[:QUESTION_CHARS],
-        encounter=entry.encounter,
-        active=len(entry.active),
-        retired=len(entry.retired),
-        lessons=entry.lessons,
-    )
+    shown = entry.model_dump(include={"step", "place", "query_key", "encounter", "lessons"})
+    shown |= {"question": entry.question[:QUESTION_CHARS], "active": len(entry.active), "retired": len(entry.retired)}
+    return GroupHead(at=at, size=size, **shown)
 
 
 def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rubricem_agent.config import RULES, JudgeConfig, ToolsConfig, parse_tools
 from rubricem_agent.learn.monitor import DriftSettings, WatchSettings
 from rubricem_agent.policy.base import TINY_SYSTEM, own_system
-from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
+from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.judge.base import JudgeSettings
@@ -110,8 +110,6 @@ class LocalConfig(RecipeSettings):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":
-        if self.meta_policy:
-            check_trainable(self.reflection)
         if self.data is None and self.held_out_data is not None:
             raise ValueError(
                 "held_out_data is set without data; the almanac is evaluated on its own questions (held_out)"

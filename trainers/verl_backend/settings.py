@@ -16,7 +16,6 @@ from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, refuse_u
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.monitor import WatchSettings
-from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import validating
@@ -89,7 +88,6 @@ class VerlSettings(RecipeSettings):
     """The system prompt; "" gives the agent's whole prompt."""
     max_turn_tokens: Count = 8_192
     limits: EpisodeLimits = EpisodeLimits()
-    reflection: ReflectionSettings = ReflectionSettings()
     judge: JudgeConfig = JudgeConfig()
     """In the almanac only `judge.settings` is used."""
     held_out_judge: HeldOutJudgeSettings | None = None
@@ -123,8 +121,6 @@ class VerlSettings(RecipeSettings):
             )
         if self.reflection.kl_coefficient is not None:
             raise ValueError("reflection.kl_coefficient is read by the local trainer only: veRL's workers have one KL")
-        if self.meta_policy:
-            check_trainable(self.reflection)
         if self.questions is None and self.almanac is None:
             raise ValueError(
                 "there are no questions to train on; name a file in rubricem.questions, or train in the almanac with "

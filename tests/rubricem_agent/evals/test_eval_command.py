@@ -275,6 +275,27 @@ def test_missing_answers_of_another_run_are_to_be_made_there(tmp_path):
     assert "lacks 2 answers. Finish that run, then run this command again." in result.output
 
 
+@pytest.mark.parametrize(
+    ("tools", "shown"),
+    [
+        ('backend = "web"\n[google_search]\nengine = "serper"\nfee = 0.5', ("serper", 2 * 3 * 10 * 0.5)),
+        (
+            'backend = "web"\n[google_search]\nengine = "serper"\n[snippet_search]\nfee = 2.0',
+            ("semantic_scholar", 120.0),
+        ),
+        ("[google_search]\nfee = 0.5", None),
+        ('[remote]\nurl = "http://127.0.0.1:1/mcp"', None),
+    ],
+)
+def test_the_dry_run_counts_all_searches_at_the_price_of_the_dearer_tool(tmp_path, tools, shown):
+    (tmp_path / "tools.toml").write_text(tools)
+    asked = ("--policy", "openai:own@http://x.example", "--tools", tmp_path / "tools.toml", "--limit", "3")
+    result = call("almanac", "--dry-run", "--epochs", "2", "--price", "0,0", "--json", *asked)
+    assert result.exit_code == 0, result.output
+    found = [one for one in json.loads(result.stdout)["stages"] if one["stage"] == "searches, at most"]
+    assert [(one["model"], one["dollars"], one["calls"]) for one in found] == ([(*shown, 60)] if shown else [])
+
+
 def test_the_dry_run_names_the_models_without_a_price(tmp_path):
     result = call(
         "healthbench", "--data", SAMPLE, "--any-version", "--dry-run", "--judge", "openai:own@http://x.example"
