@@ -91,7 +91,8 @@ class Watch(NamedTuple):
         with create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command = ["vllm", "serve", str(model), "--served-model-name", "policy", "--host", "127.0.0.1"]
-        with served([*command, "--port", str(port)], f"http://127.0.0.1:{port}/health", seconds=_START_SECONDS):
+        command += ["--port", str(port), "--logprobs-mode", "processed_logprobs"]
+        with served(command, f"http://127.0.0.1:{port}/health", seconds=_START_SECONDS):
             yield f"vllm:policy@http://127.0.0.1:{port}/v1#{model}"
 
 

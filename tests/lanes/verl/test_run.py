@@ -1,7 +1,10 @@
 """The whole recipe on veRL: a run that is saved, killed and resumed; a run on two ranks."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 
 from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.metrics import read_log
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
@@ -64,6 +68,17 @@ def test_the_resumed_curriculum_is_where_an_unbroken_one_would_be(resumed):
     for _ in range(saved + 1):
         next(unbroken)
     assert kept(run.folder, saved + 1).read_json("stream")["curriculum"] == unbroken.state_dict()
+
+
+def test_watch_merges_and_evaluates_a_saved_step(resumed):
+    _, saved, run = resumed
+    watched = ["watch", str(run.folder), "--eval", "almanac", "--limit", "1", "--every", str(saved + 1)]
+    command = [sys.executable, "-m", "rubricem_agent.cli.main", *watched, "--engine", "local", "--once", "--json"]
+    for expected in ([saved + 1], []):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-1_000:]
+        assert [line["step"] for line in json.loads(done.stdout)] == expected
+    assert [line.benchmark for line in read_log(run.folder).benchmarks] == ["almanac"]
 
 
 def test_bank_and_rubrics_of_the_checkpoint_are_there_after_the_resume(resumed):
