@@ -136,6 +136,8 @@ class Curriculum:
 
 
 def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:
+    if window < 1:
+        raise ConfigError(f"train.window is {window}; at least 1 step lies between a question and its repeat.")
     if batch_size < 1:
         raise ConfigError(f"train.batch_size is {batch_size}; a step needs at least 1 question (the paper uses 32).")
     if len(set(keys)) < len(keys):

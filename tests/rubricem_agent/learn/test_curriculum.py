@@ -91,6 +91,7 @@ def test_a_state_of_other_questions_or_settings_is_refused(change):
     ("settings", "sentence"),
     [
         ({"batch_size": 0}, "train.batch_size is 0; a step needs at least 1 question"),
+        ({"window": 0}, "train.window is 0; at least 1 step lies between a question and its repeat"),
         ({"num_keys": 5}, "train.batch_size 2 and train.window 3 need 6 different questions for a window; there are 5"),
     ],
 )
