@@ -17,7 +17,6 @@ from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import describe_line, show_line, train
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, read_log
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 
 CONFIG = """
 policy: {policy}
@@ -35,15 +34,6 @@ APP = typer.Typer()
 APP.command()(train)
 APP.command()(report)
 SCRIPT = "from tests.rubricem_agent.cli.test_train import APP; APP()"
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("policy")
-    tokenizer = tiny_tokenizer()
-    tiny_qwen3(len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
