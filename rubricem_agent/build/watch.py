@@ -5,6 +5,7 @@ each benchmark, which `rubricem eval` resumes.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -16,10 +17,10 @@ from time import monotonic, sleep
 from typing import Any, Literal, NamedTuple
 
 from rubricem_agent.build.training import python_command
-from rubricem_agent.files import write_atomic
+from rubricem_agent.files import MAKE_ROOM, write_atomic, writing
 from rubricem_agent.learn.metrics import METRICS_FILE, BenchmarkLine, append_line, read_run
 from rubricem_agent.policy.base import SYSTEM_FILE
-from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 
 MARKER = "latest_checkpointed_iteration.txt"
 """The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
@@ -46,9 +47,10 @@ class Watch(NamedTuple):
 
         Raises:
             FileFormatError: the folder holds no run.
+            UsageError: the file of the last saved step holds none.
         """
         marker = self.run / MARKER
-        last = int(marker.read_text(encoding="utf-8")) if marker.is_file() else 0
+        last = marked_step(marker) if marker.is_file() else 0
         done = {(line.step, line.benchmark) for line in read_run(self.run).log.benchmarks}
         waiting = [
             (step, [name for name in self.benchmarks if (step, name) not in done])
@@ -64,23 +66,23 @@ class Watch(NamedTuple):
             ConfigError: the checkpoint cannot be merged or served, or an evaluation fails.
         """
         settings = read_run(self.run).settings
-        folder = self.run / "watch" / f"step-{step}"
-        model = folder / "model"
-        if not model.is_dir():
-            part = folder / "model.part"
-            shutil.rmtree(part, ignore_errors=True)
-            merge_shards(self.run / f"global_step_{step}" / "actor", part)
-            if settings.get("system"):
-                write_atomic(part / SYSTEM_FILE, settings["system"])
-            part.rename(model)
+        model = self.run / "watch" / f"step-{step}" / "model"
+        with writing(model, MAKE_ROOM):
+            if not model.is_dir():
+                part = model.with_name("model.part")
+                shutil.rmtree(part, ignore_errors=True)
+                merge_shards(self.run / f"global_step_{step}" / "actor", part)
+                if settings.get("system"):
+                    write_atomic(part / SYSTEM_FILE, settings["system"])
+                part.rename(model)
         options = [*self.options, *(["--style", "react"] if settings.get("style") == "react" else [])]
         with self._policy(model) as policy:
             for name in benchmarks:
-                told = _run_eval([name, "--policy", policy, "--out", str(folder / name), *options])
+                told = _run_eval([name, "--policy", policy, "--out", str(model.with_name(name)), *options])
                 line = BenchmarkLine(step=step, benchmark=name, **told)
                 append_line(self.run / METRICS_FILE, line.model_dump(mode="json"))
                 yield line
-        shutil.rmtree(model)
+        shutil.rmtree(model, ignore_errors=True)
 
     @contextmanager
     def _policy(self, model: Path) -> Iterator[str]:
@@ -94,6 +96,20 @@ class Watch(NamedTuple):
         command += ["--port", str(port), "--logprobs-mode", "processed_logprobs"]
         with served(command, f"http://127.0.0.1:{port}/health", seconds=_START_SECONDS):
             yield f"vllm:policy@http://127.0.0.1:{port}/v1#{model}"
+
+
+def marked_step(marker: Path) -> int:
+    """The step that veRL resumes from; raises UsageError where the file of that name holds none."""
+    try:
+        text = marker.read_text(encoding="utf-8").strip()
+        if re.fullmatch(r"[0-9]{1,18}", text):
+            return int(text)
+        found = f"holds {text[:40]!r}"
+    except (OSError, UnicodeDecodeError) as cause:
+        found = f"cannot be read ({cause})"
+    raise UsageError(
+        f"{marker} {found} in place of the last saved step. Write the number of a global_step folder beside it into it."
+    )
 
 
 def saved_steps(run: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""`rubricem train`: run the local trainer and show its progress: one line per step, and on a terminal a bar."""
+"""`rubricem train`, `train-verl` and `watch`: run a trainer and show its progress, and evaluate what it saves."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +24,7 @@ from rubricem_agent.build.training import (
 )
 from rubricem_agent.build.watch import Engine, Watch, watch as watch_run
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
+from rubricem_agent.evals.suite import find_benchmark
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
     BenchmarkLine,
@@ -197,5 +198,6 @@ def watch(
         lines.append(line)
         terminal.say(describe_line(line, 0))
 
-    watch_run(Watch(run, benchmarks, every=every, engine=engine, options=more), report, once=once)
+    known = [find_benchmark(name).name for name in benchmarks]
+    watch_run(Watch(run, known, every=every, engine=engine, options=more), report, once=once)
     terminal.close([line.model_dump(mode="json") for line in lines], {"evaluated": len(lines)}, brief=str(run))

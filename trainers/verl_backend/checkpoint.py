@@ -57,20 +57,6 @@ def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
     }
 
 
-def marked_step(marker: Path) -> int:
-    """The step that veRL resumes from; raises UsageError where the file of that name holds none."""
-    try:
-        text = marker.read_text(encoding="utf-8").strip()
-        if re.fullmatch(r"[0-9]{1,18}", text):
-            return int(text)
-        found = f"holds {text[:40]!r}"
-    except (OSError, UnicodeDecodeError) as cause:
-        found = f"cannot be read ({cause})"
-    raise UsageError(
-        f"{marker} {found} in place of the last saved step. Write the number of a global_step folder beside it into it."
-    )
-
-
 def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Checkpoint:
     """The checkpoint that a run resumes from, after checking that the run has its settings.
 

@@ -17,11 +17,11 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.build.training import read_yaml
-from rubricem_agent.build.watch import MARKER
+from rubricem_agent.build.watch import MARKER, marked_step
 from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
 
-from .checkpoint import FOLDER, check_identity, identity_of, marked_step
+from .checkpoint import FOLDER, check_identity, identity_of
 from .planning.run_shape import value_at
 from .refusals import apply_asynchrony, refuse_impossible
 from .settings import SECTION, VerlSettings, read_section

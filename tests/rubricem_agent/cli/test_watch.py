@@ -14,20 +14,10 @@ from rubricem_agent.learn.metrics import read_log, read_run
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_agent.viewer.curves import make_figures
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = tiny_tokenizer()
-    tiny_qwen3(len(tokenizer)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
-def run(tmp_path, model, monkeypatch):
+def run(tmp_path, policy, monkeypatch):
     """Steps 2, 4 and 6 are there; veRL has marked 4 as the last that it has saved."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "config.json").write_text(json.dumps({"system": "Search."}))
@@ -35,7 +25,7 @@ def run(tmp_path, model, monkeypatch):
     (tmp_path / watching.MARKER).write_text("4")
     for step in (2, 4, 6):
         (tmp_path / f"global_step_{step}" / "actor").mkdir(parents=True)
-    monkeypatch.setattr(watching, "merge_shards", lambda actor, target: shutil.copytree(model, target))
+    monkeypatch.setattr(watching, "merge_shards", lambda actor, target: shutil.copytree(policy, target))
     return tmp_path
 
 
@@ -101,6 +91,9 @@ def test_a_failed_command_and_a_wrong_folder_are_one_sentence(run, tmp_path):
     assert isinstance(failed.exception, ConfigError)
     assert "ended with code" in str(failed.exception)
     assert "holds no metrics.jsonl" in str(evaluate(tmp_path / "nowhere").exception)
+    assert "there is no benchmark 'nosuch'" in str(evaluate(run, "--eval", "nosuch").exception)
+    (run / watching.MARKER).write_text("x")
+    assert "holds 'x' in place of the last saved step" in str(evaluate(run).exception)
 
 
 def test_a_server_is_waited_for_and_ended():
