@@ -79,11 +79,11 @@ async def open_tools(
     environ: Mapping[str, str],
     *,
     limiter_of: LimiterOf = own_limiter,
-    cache_of: Callable[[ToolsConfig], CacheStore] = open_cache,
+    store: CacheStore | None = None,
 ) -> AsyncIterator[OpenTools]:
     """Connect the tools of the settings; they are closed on the way out.
 
-    `limiter_of` gives each engine its limiter, and `cache_of` gives the cache of all.
+    `limiter_of` gives each engine its limiter, and `store` is the cache of all, in place of the settings'.
 
     Raises:
         ConfigError: a key is missing, or a server of the settings cannot be reached.
@@ -108,7 +108,7 @@ async def open_tools(
                 budget=budget,
                 redactor=redactor,
                 limiter_of=limiter_of,
-                store=cache_of(config) if config.cache.enabled else None,
+                store=(store or open_cache(config)) if config.cache.enabled else None,
             )
         else:
             own = offline_toolbox(open_corpus(config.corpus)) if config.corpus else shipped_toolbox()

@@ -219,7 +219,7 @@ class EpisodeRunner:
                     self._settings.tools,
                     os.environ,
                     limiter_of=limits_of(self._service),
-                    cache_of=lambda _: ServiceCache(self._service),
+                    store=ServiceCache(self._service),
                 )
                 opened = await self._stack.enter_async_context(tools)
                 toolbox = opened.toolbox
