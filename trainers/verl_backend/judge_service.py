@@ -331,7 +331,9 @@ class JudgeService(SharedLimits):
         """
         tokenizer, recorder = self.tokenizer, RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
         await asyncio.to_thread(recorder.begin, step, embedder=self.bank.embedder_name)
-        recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
+        await asyncio.to_thread(
+            recorder.record_vocabulary, lambda: [tokenizer.decode([token]) for token in range(tokenizer.size)]
+        )
         self._recorder = recorder
 
     async def resume_audit(self, run: Path, step: int) -> None:
