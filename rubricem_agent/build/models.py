@@ -78,10 +78,8 @@ def requires_extra(extra: str, purpose: str, *, package: str = "") -> Iterator[N
 
 def naming(environ: Mapping[str, str], variable: str, *names: str) -> dict[str, str]:
     """The environment of a command whose user has named these models or addresses: the key may go to their hosts."""
-    hosts = [
-        environ.get(f"{variable}_HOST", ""),
-        *(url_host(url) for name in names for url in name.rpartition("@")[2].split(",")),
-    ]
+    urls = ",".join(name.rpartition("@")[2] for name in names).split(",")
+    hosts = [environ.get(f"{variable}_HOST", ""), *map(url_host, urls)]
     return {**environ, f"{variable}_HOST": " ".join(filter(None, hosts))}
 
 

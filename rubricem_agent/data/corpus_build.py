@@ -140,13 +140,13 @@ class _Build:
     ) -> BuiltCorpus:
         dropped = self._drop_missing(sources, roots)
         read, skipped = 0, {}
-        for source in sources:
-            file = self._file_to_read(source[0])
+        for path, name in sources:
+            file = self._file_to_read(path)
             if file is not None:
                 read += 1
-                problem = self._add_file(source, file, read_page, read_rows)
+                problem = self._add_file((path, name), file, read_page, read_rows)
                 if problem:
-                    skipped[source[1]] = problem
+                    skipped[name] = problem
         if read or dropped or not self._manifest.is_complete:
             self._commit(is_complete=True)
             if self._embedder is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rubricem_agent.learn.metrics import BenchmarkLine, NumberPath, RecordedRun, flatten_settings, read_number
+from rubricem_agent.learn.metrics import NumberPath, RecordedRun, flatten_settings, read_number
 from rubricem_agent.learn.monitor import find_expected, find_levels
 from rubricem_agent.viewer.api import Comparison, Curve, Figure, RunCard
 from rubricem_agent.viewer.records import UnreadableRunError
@@ -55,15 +55,11 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
         ("valid", "Valid scaffolds on held-out questions", valid),
     ):
         yield _figure(f"held_out.{key}", HELD_OUT, title, curves, including=SHARE)
-    benchmarks: dict[str, list[BenchmarkLine]] = {}
-    for line in run.log.benchmarks:
-        benchmarks.setdefault(line.benchmark, []).append(line)
-    curves = [
-        _curve(name, [(line.step, line.score) for line in lines]).model_copy(
-            update={"low": tuple(line.low for line in lines), "high": tuple(line.high for line in lines)}
-        )
-        for name, lines in benchmarks.items()
-    ]
+    curves = []
+    for name in dict.fromkeys(line.benchmark for line in run.log.benchmarks):
+        lines = [line for line in run.log.benchmarks if line.benchmark == name]
+        band = {"low": tuple(line.low for line in lines), "high": tuple(line.high for line in lines)}
+        curves.append(_curve(name, [(line.step, line.score) for line in lines]).model_copy(update=band))
     yield _figure("held_out.benchmarks", HELD_OUT, "Benchmarks, by `rubricem watch`", curves, including=SHARE)
 
 

@@ -393,9 +393,9 @@ class ModelPool:
     def _rank(self, server: int) -> tuple[bool, float, int]:
         """Servers that answer come first, then those that failed longest ago."""
         failed = self._failed.get(server)
-        is_tried = failed is not None and self._clock() >= failed + self._rest and not self._open[server]
-        is_away = failed is not None and not is_tried
-        return is_away, failed or 0.0 if is_away else self._open[server], server
+        if failed is None or (self._clock() >= failed + self._rest and not self._open[server]):
+            return False, self._open[server], server
+        return True, failed, server
 
     async def aclose(self) -> None:
         for server in self._servers:

@@ -58,7 +58,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         for name in ("judge", "search")
     }
     judging, judges = judge_gpus(shape, assumed)
-    rent = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
+    rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
+    run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
     return {
         "training GiB of a GPU": _summed(memory.training),
         "sampling GiB of a GPU": _summed(memory.sampling),
@@ -73,9 +74,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         "judges on own servers": {"GPU seconds of a step": judging, "GPUs": judges} if judges else {},
         "calls of a step": {kind.what: kind.calls for kind in calls},
         "dollars of a step": _summed(dollars),
-        "dollars of the run": _summed(
-            {**run, **{what: hours * number * assumed.gpu_hour_dollars for what, number in rent.items()}}
-        ),
+        "dollars of the run": _summed(run),
     }
 
 
