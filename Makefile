@@ -2,12 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-# uv installs ten times as fast where it is installed, from where pip is told to; UV= (empty) keeps to pip.
-UV ?= $(shell command -v uv)
-ifdef PIP_FIND_LINKS
-export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-endif
-PIP := $(if $(UV),$(UV) pip install --python $(BIN)/python --quiet,$(BIN)/python -m pip install --quiet --disable-pip-version-check) -c constraints.txt
+INSTALL := .ci/install $(VENV) -c constraints.txt
 # Two busy torch threads on shared cores crawl without the first; the others keep libraries off the network.
 export OMP_WAIT_POLICY := PASSIVE
 export OMP_NUM_THREADS ?= 1
@@ -15,12 +10,12 @@ export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
 # What everything else stands on is covered whole, by its own tests, in one process.
-WHOLLY_COVERED := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
-THEIR_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py tests/rubricem_agent/learn/test_credit_methods.py
+CORE := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
+CORE_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py tests/rubricem_agent/learn/test_credit_methods.py
 
 LANES := fuzz-lane kill-lane mcp-lane docs-lane python-lane wheel-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
-.PHONY: help demo test bench lint format clean lanes fuzz-lane kill-lane
+.PHONY: help demo test core-tests bench lint format clean lanes fuzz-lane kill-lane
 
 help:
 	@echo "make demo    set up, then play an episode, train a policy offline and write the page of the run"
@@ -37,11 +32,17 @@ demo: $(VENV)/.installed-core
 	$(BIN)/rubricem train demo_almanac
 	$(BIN)/rubricem report runs/demo/training
 
-test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
-	$(BIN)/python -m coverage report --format=total --fail-under=95
-	COVERAGE_FILE=.coverage.whole $(BIN)/python -m pytest $(THEIR_TESTS) --cov --cov-report=
-	COVERAGE_FILE=.coverage.whole $(BIN)/python -m coverage report --include='$(WHOLLY_COVERED)' --fail-under=100
+# One process checks the types while another runs the tests of the core; then two run the rest. No test runs twice.
+test: $(VENV)/.installed-test
+	$(MAKE) --jobs 2 --output-sync=line --no-print-directory lint core-tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
+	$(BIN)/python -m coverage combine --append --quiet .coverage-core
+	$(BIN)/python -m coverage report --skip-covered --fail-under=95
+
+core-tests: export COVERAGE_FILE := .coverage-core
+core-tests: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(CORE_TESTS) --cov --cov-report=
+	$(BIN)/python -m coverage report --include='$(CORE)' --fail-under=100
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -77,10 +78,10 @@ $(BIN)/python:
 
 # torch first and alone: asked for by another package it comes with gigabytes of CUDA.
 $(VENV)/.installed-core: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) torch==2.13.0
-	$(PIP) -e '.[tools,local,viewer]'
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e '.[tools,local,viewer]'
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed-core
-	$(PIP) -e '.[tools,documents,judge,bank,local,viewer,dev]'
+	$(INSTALL) -e '.[tools,documents,judge,bank,local,viewer,dev]'
 	touch $@

@@ -19,28 +19,33 @@ NO_UV_SETTINGS = {name: value for name, value in os.environ.items() if not name.
 DIST = Path(os.environ["RUBRICEM_DIST"]).absolute()
 """Holds the wheel that was built from the sdist, and in `tree` the one that was built from the repository."""
 (WHEEL,) = DIST.glob("*.whl")
+TORCH = "torch==2.13.0"
+"""First and alone: asked for by another package it comes with gigabytes of CUDA."""
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-warn-script-location")
 QUICKSTART = next(found.values[0] for found in sessions() if found.id == "docs/quickstart.md")
 SMALL = ("steps=1", "questions_per_step=2", "group_size=2", "evaluate_every=100")
 
 
-def environment(folder: Path, *installed: tuple[str, ...]) -> Path:
-    """A new environment with these things in it, one pip call each; returns its folder of programs."""
+def environment(folder: Path, *installed: str) -> Path:
+    """A new environment with these things in it, installed one after the other; returns its folder of programs.
+
+    pip installs what is small. With torch it would take minutes, which `uv pip` spares.
+    """
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    for packages in installed:
-        subprocess.run([str(folder / "bin" / "python"), *PIP, *packages], check=True, cwd=folder)
+    install = (ROOT / ".ci" / "install", folder) if TORCH in installed else (folder / "bin" / "python", *PIP)
+    for package in installed:
+        subprocess.run([*install, package], check=True, cwd=ROOT)
     return folder / "bin"
 
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return environment(tmp_path_factory.mktemp("core") / "venv", (str(WHEEL),))
+    return environment(tmp_path_factory.mktemp("core") / "venv", str(WHEEL))
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # torch first and alone: asked for by another package it comes with gigabytes of CUDA.
-    return environment(tmp_path_factory.mktemp("local") / "venv", ("torch==2.13.0",), (f"{WHEEL}[local]",))
+    return environment(tmp_path_factory.mktemp("local") / "venv", TORCH, f"{WHEEL}[local]")
 
 
 @pytest.fixture
@@ -133,7 +138,7 @@ def test_fine_tuning_reads_its_config_by_name(local, folder):
 
 
 def test_the_lines_of_the_training_page_make_an_environment_for_verl_on_two_cores(tmp_path):
-    programs = environment(tmp_path / "venv", ("torch==2.13.0",), (f"{WHEEL}[verl]",))
+    programs = environment(tmp_path / "venv", TORCH, f"{WHEEL}[verl]")
     modules = "verl.trainer.main_ppo, rubricem_trainers.verl_backend.trainer"
     for command in ("rubricem train-verl verl_almanac_cpu --preflight", f"python -P -c 'import {modules}'"):
         code, printed = run(programs, command, tmp_path)
