@@ -1,6 +1,11 @@
 """What holds for every test: a property is true or false, however busy the machine is that asks."""
 
+import signal
 from importlib.util import find_spec
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background ignores it. Programs that tests interrupt would ignore it as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if find_spec("hypothesis"):  # the lanes' environments have none
     from hypothesis import HealthCheck, settings

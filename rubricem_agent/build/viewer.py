@@ -23,9 +23,7 @@ def serve_viewer(
     """Show a run, or the runs under a folder, on this machine alone, until interrupted.
 
     `bank` is the folder of the bank that all runs show; without it, each run shows its own. `announce` is called with
-    the address and its token once the server listens.
-
-    The default port is 8420, or any free one.
+    the address and its token once the server listens. The default port is 8420, or any free one.
 
     Raises:
         FileFormatError: there is no such folder.
@@ -46,6 +44,8 @@ def serve_viewer(
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
+    settings.load()
+    settings.get_loop_factory()  # Before the address is told: an interrupt during an import may be lost.
     with listen(_HOST, *((_PORT, 0) if port is None else (port,))) as listening:
         announce(f"http://{_HOST}:{listening.getsockname()[1]}/#token={token}")
         with contextlib.suppress(KeyboardInterrupt):
