@@ -38,17 +38,10 @@ _STATE = TypeAdapter(tuple[dict[str, Step], list[Ticket], list[tuple[Step, str, 
 class Deferred(Generic[Result]):
     """A registry of background work by ticket. It belongs to one event loop, and owns the tasks it starts."""
 
-    def __init__(
-        self,
-        work: Callable[[Ticket], Awaitable[Result]],
-        *,
-        encode: Callable[[Result], Any],
-        decode: Callable[[Any], Result],
-    ) -> None:
-        """`encode` and `decode` turn a result into JSON and back."""
+    def __init__(self, work: Callable[[Ticket], Awaitable[Result]], kind: type[Result]) -> None:
+        """`kind` is the type of a result, by which it is saved as JSON."""
         self._work = work
-        self._encode = encode
-        self._decode = decode
+        self._results = TypeAdapter(kind)
         self._tasks: dict[Ticket, asyncio.Task[None]] = {}
         self._unlaunched: list[Ticket] = []
         self._done: dict[Ticket, Result] = {}
@@ -113,7 +106,9 @@ class Deferred(Generic[Result]):
         """Endings that nobody collected, and the tickets of the rest; as JSON."""
         return {
             "pending": [list(ticket) for ticket in sorted(self.pending)],
-            "done": [[*ticket, self._encode(self._done[ticket])] for ticket in sorted(self._done)],
+            "done": [
+                [*ticket, self._results.dump_python(self._done[ticket], mode="json")] for ticket in sorted(self._done)
+            ],
             "failed": [[*ticket, self._failed[ticket]] for ticket in sorted(self._failed)],
             "latest": dict(self._latest),
         }
@@ -133,7 +128,7 @@ class Deferred(Generic[Result]):
         endings = [Ticket(step, key) for step, key, _ in (*done, *failed)]
         if len({*pending, *endings}) < len(pending) + len(endings):
             raise UsageError("the state of the reflections holds a ticket twice.")
-        self._done = {Ticket(step, key): self._decode(form) for step, key, form in done}
+        self._done = {Ticket(step, key): self._results.validate_python(form, strict=False) for step, key, form in done}
         self._failed = {Ticket(step, key): reason for step, key, reason in failed}
         self._tasks, self._unlaunched, self._latest = {}, pending, latest
 

@@ -144,7 +144,7 @@ async def reflect(ticket: Ticket) -> str:
 
 async def train(way: str, *, steps: int) -> None:
     """The loop of appendix D on simulated latencies: updates hold a thread, all else waits for somebody."""
-    deferred = Deferred(reflect, encode=str, decode=str)
+    deferred = Deferred(reflect, str)
     for step in range(1, steps + 1):
         rollouts = asyncio.create_task(asyncio.sleep(ROLLOUTS_S))
         if way == "deferred" and deferred.collect(step=step).done:

@@ -184,6 +184,10 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
         version=lambda: learner.updates,
     )
     pending: Pending = {}
+
+    async def reflect(ticket: Ticket) -> ReflectionOutcome:
+        return await reflector.reflect(pending.pop(ticket), step=ticket.step)
+
     longest = max((*train.values(), *held_out), key=lambda query: len(query.question))
     length = len(tokenizer.encode_opening(prompt.opening(longest))) + config.limits.max_tokens
     length += config.reference_tokens if config.meta_policy else 0
@@ -208,24 +212,11 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
             window=config.window,
             rng=np.random.default_rng(config.seed),
         ),
-        deferred=make_deferred(reflector, pending),
+        deferred=Deferred(reflect, ReflectionOutcome),
         pending=pending,
         train=train,
         held_out=held_out,
         truth=truth,
         recorder=RunRecorder(config.out / RECORD_FOLDER) if config.record else None,
         audit=make_audit(config, {key: truth[key] for key in train}) if config.held_out_judge.every else None,
-    )
-
-
-def make_deferred(reflector: Reflector, pending: Pending) -> Deferred[ReflectionOutcome]:
-    """The background reflections of a run, each on the group that waits under its ticket."""
-
-    async def reflect(ticket: Ticket) -> ReflectionOutcome:
-        return await reflector.reflect(pending.pop(ticket), step=ticket.step)
-
-    return Deferred(
-        reflect,
-        encode=lambda outcome: outcome.model_dump(mode="json"),
-        decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
     )

@@ -19,7 +19,6 @@ from rubricem_agent.build.models import build_judge
 from rubricem_agent.build.tools import open_cache
 from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.deferred import Deferred, Ticket
-from rubricem_agent.learn.metrics import read_log
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder, record_group
 from rubricem_agent.memory.bank import Retrieval, Retrieved
 from rubricem_agent.memory.snapshot import load_snapshot
@@ -37,7 +36,7 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.audit import Audit, HeldOutAudit
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
-from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.pipeline import StepJudge, refuse_outage
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, refused_rubrics, score_trajectory
 from rubricem_env.llm.limits import SharedLimits
@@ -106,11 +105,7 @@ class JudgeService(SharedLimits):
         """Groups that got their credit since the last checkpoint."""
         self._may_score = asyncio.Event()
         self._may_score.set()
-        self.reflections = Deferred(
-            self._reflect,
-            encode=lambda outcome: outcome.model_dump(mode="json"),
-            decode=lambda form: ReflectionOutcome.model_validate(form, strict=False),
-        )
+        self.reflections = Deferred(self._reflect, ReflectionOutcome)
 
     async def open(self, client: Any) -> None:
         """Sample reflections from the engines behind veRL's `client`; those pending in a checkpoint start again."""
@@ -203,9 +198,10 @@ class JudgeService(SharedLimits):
             JudgeError: the judge or the world lost too many of the step's rollouts (choice B7).
         """
         taken = self._take(step, groups)
-        refuse_outage(
-            [failure for one in taken for failure in one.failures], self.settings.judge.settings.failure_limit
-        )
+        lost = [failure for one in taken for failure in one.failures if failure]
+        total, limit = sum(len(one.rollouts) for one in taken), self.settings.judge.settings.failure_limit
+        way_out = "Fix the cause and start again: the run resumes from its last checkpoint."
+        refuse_outage(lost, total, limit=limit, way_out=way_out)
         await self.finish_record()
         self._recording = asyncio.ensure_future(asyncio.to_thread(self._record, step, taken))
         return {**rollout_means(taken), "paused_seconds": round((await self.pauses())[1], 1)}
@@ -290,6 +286,8 @@ class JudgeService(SharedLimits):
                 "stream": stream,
                 "identity": identity,
             }
+            if self._audit is not None:
+                states["audit"] = self._audit.state_dict()
             await asyncio.to_thread(save_service, root, states, bank=self.bank, step=step)
         return scored
 
@@ -314,6 +312,8 @@ class JudgeService(SharedLimits):
             # Pending, or finished and not trained on yet.
             self._launched = {Ticket(*row[:2]) for kind in ("pending", "done", "failed") for row in deferred[kind]}
             self._attempts = dict(map(unpack_attempts, checkpoint.read_json("waiting")))
+            if self._audit is not None and "audit" in checkpoint.parts:
+                self._audit.load_state_dict(checkpoint.read_json("audit"))
             judged = {
                 name: JudgedGroup.model_validate(saved, strict=False)
                 for name, saved in checkpoint.read_json("noted").items()
@@ -335,12 +335,6 @@ class JudgeService(SharedLimits):
             recorder.record_vocabulary, lambda: [tokenizer.decode([token]) for token in range(tokenizer.size)]
         )
         self._recorder = recorder
-
-    async def resume_audit(self, run: Path, step: int) -> None:
-        """Take the history of gaps from the run's log, up to a step."""
-        if self._audit is not None and step > 0:
-            audits = [line.audit for line in read_log(run).steps if line.step <= step and line.audit is not None]
-            self._audit.load_state_dict({"gaps": [audit.gap for audit in audits if audit.gap is not None]})
 
     async def _judge_group(
         self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, name: str
@@ -439,20 +433,3 @@ def _held_out(settings: VerlSettings, truth: Mapping[str, Question]) -> HeldOutA
         return None
     judge = build_judge(held_out.judge).judge if held_out.judge else AlmanacJudge(truth.values(), seed=seed)
     return HeldOutAudit(judge, settings=held_out, seed=seed)
-
-
-def refuse_outage(failures: Sequence[str], limit: float) -> None:
-    """Stop where the judge or the world lost more than `limit` of a step's rollouts (choice B7).
-
-    `failures` has the reason of each rollout, "" where it is valid.
-
-    Raises:
-        JudgeError: the message counts them and quotes the first reason.
-    """
-    lost = [failure for failure in failures if failure]
-    if len(lost) > limit * len(failures):
-        raise JudgeError(
-            f"{len(lost)} of the step's {len(failures)} rollouts were lost; more than {limit:.0%} stop the run, because "
-            f"a policy must not learn from the rest. First failure: {lost[0]}. Fix the cause and start again: the run "
-            "resumes from its last checkpoint."
-        )

@@ -8,15 +8,13 @@ import pytest
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_env.domain.errors import JudgeError, UsageError
 
-UNCHANGED = {"encode": lambda result: result, "decode": lambda form: form}
-
 
 class Stage:
     """Work that ends when the test says so."""
 
     def __init__(self) -> None:
         self.gates: dict[Ticket, asyncio.Future[str]] = {}
-        self.deferred = Deferred(self.work, **UNCHANGED)
+        self.deferred = Deferred(self.work, str)
 
     async def work(self, ticket: Ticket) -> str:
         gate = asyncio.get_running_loop().create_future()
@@ -227,7 +225,7 @@ async def test_it_runs_on_the_real_clock_too():
         await asyncio.sleep(0.01)
         return ticket.key
 
-    deferred = Deferred(work, **UNCHANGED)
+    deferred = Deferred(work, str)
     deferred.launch(Ticket(1, "a"))
     await deferred.wait("a", timeout=10.0)
     assert deferred.collect(step=2) == ([(Ticket(1, "a"), "a")], [])
