@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from operator import not_
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, model_validator
@@ -31,6 +31,7 @@ from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.world.expert import Faults
 
+Section = TypeVar("Section", bound=BaseModel)
 GIVEN = "file:"
 """Begins the name of a policy that is a file of answers."""
 EXPERT = "expert"
@@ -524,9 +525,7 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
         field = kind.model_fields.get(key)
         if field is None:
             if RENAMED.get(key) in kind.model_fields:
-                raise ConfigError(
-                    f"{where} has the key {key!r}, which is {RENAMED[key]!r} now; its values are the same."
-                )
+                raise ConfigError(f"{where} has {key!r}, which is {RENAMED[key]!r} now; its values are the same.")
             groups = {name: _model_in(one.annotation) for name, one in kind.model_fields.items()}
             inside = [name for name, one in groups.items() if one and key in one.model_fields]
             known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else ""
@@ -545,12 +544,17 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     return found[0] if found else None
 
 
+def read_mapping(section: Mapping[str, Any], kind: type[Section], *, where: str, separator: str = ".") -> Section:
+    """Read settings from a mapping; raises ConfigError on an unknown key at any depth or a value out of range."""
+    refuse_unknown(section, kind, where=where, separator=separator)
+    with validating(f"{where} is refused", error=ConfigError):
+        # Not strict: YAML and TOML have strings for paths and lists for tuples, and YAML reads 4e-5 as text.
+        return kind.model_validate(section, strict=False)
+
+
 def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> ToolsConfig:
-    """Read settings from a mapping; raises ConfigError on an unknown key or a value out of range."""
-    refuse_unknown(settings, ToolsConfig, where=f"config {where}", separator=": ")
-    with validating(f"config {where}", error=ConfigError):
-        # Not strict: TOML has strings for paths and lists for tuples.
-        return ToolsConfig.model_validate(settings, strict=False)
+    """Read settings from a mapping; raises ConfigError as above."""
+    return read_mapping(settings, ToolsConfig, where=f"config {where}", separator=": ")
 
 
 def load_tools_config(path: Path) -> ToolsConfig:

@@ -13,7 +13,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.build.training import read_fields
-from rubricem_agent.config import refuse_unknown
+from rubricem_agent.config import read_mapping
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.learn.metrics import CODE_FILE, SETTINGS_FILE, code_version
@@ -22,7 +22,6 @@ from rubricem_agent.prompting import Style
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from rubricem_env.domain.inputs import validating
 from rubricem_env.llm import export_traces
 
 Settings = TypeVar("Settings", bound=Frozen)
@@ -106,10 +105,7 @@ def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = 
     }
     defaults = {name: section.model_dump(exclude_unset=True) for name, section in sections.items()}
     fields = read_fields(path, changes, defaults=defaults)
-    refuse_unknown(fields, kind, where=str(path), separator=": ")
-    with validating(f"the config {path} is refused", error=ConfigError):
-        # Not strict: YAML has strings for paths, and reads 4e-5 as text.
-        return kind.model_validate(fields, strict=False)
+    return read_mapping(fields, kind, where=f"the config {path}", separator=": ")
 
 
 def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:

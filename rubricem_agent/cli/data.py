@@ -25,14 +25,13 @@ from rubricem_agent.cli.terminal import (
     parse_prices,
     plain_table,
 )
-from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher, refuse_unknown
+from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher, read_mapping
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
 from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import estimate
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.inputs import validating
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 
 _SHOWN_ROWS = 8
@@ -66,9 +65,7 @@ class TeacherOptions:
         twice = [key for key, _ in pairs if key in given]
         if twice:
             raise ConfigError(f"{twice[0]} is an option of this command; leave {twice[0]}=VALUE out.")
-        refuse_unknown(dict(pairs), TeacherConfig, where="the command")
-        with validating("the options are refused", error=ConfigError):
-            return TeacherConfig.model_validate({**given, **dict(pairs)}, strict=False)
+        return read_mapping({**given, **dict(pairs)}, TeacherConfig, where="the command")
 
 
 @data_app.command()

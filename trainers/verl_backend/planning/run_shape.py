@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import Field, ValidationError
 
 from rubricem_agent.build.training import parse_yaml_assignment, read_yaml
+from rubricem_agent.config import read_mapping
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.inputs import first_problem, nearest_name, suggest_name, validating
+from rubricem_env.domain.inputs import first_problem, nearest_name
 
 from ..settings import SECTION, VerlSettings, read_section
 
@@ -220,13 +221,8 @@ def with_changes(numbers: Numbers, changes: Iterable[str], *, noun: str = "assum
         ConfigError: there is no such number, or its value is out of range.
     """
     fields = numbers.model_dump()
-    for change in changes:
-        key, value = parse_yaml_assignment(change, example=f"{next(iter(fields))}=1")
-        if key not in fields:
-            raise ConfigError(f"unknown {noun} {key!r}; {suggest_name(key, fields)}")
-        fields[key] = value
-    with validating(f"the {noun}s are refused", error=ConfigError):
-        return type(numbers).model_validate(fields, strict=False)
+    given = dict(parse_yaml_assignment(change, example=f"{next(iter(fields))}=1") for change in changes)
+    return read_mapping(fields | given, type(numbers), where=f"the set of {noun}s")
 
 
 Layout = Literal["sync", "async", "separate"]
