@@ -122,7 +122,9 @@ class StepJudge:
 
         async def judge(group: Group) -> None:
             finished.append(await self._judge_once(group, step=step))
-            self._stop_on_outage(finished, num_rollouts)
+            lost = [one.failure for judged in finished for one in judged.rollouts if not one.is_valid]
+            way_out = "Groups without a failure are kept; run the step again when the judge answers."
+            refuse_outage(lost, num_rollouts, limit=self.settings.failure_limit, way_out=way_out)
 
         try:
             await run_together(judge(group) for group in merged.values())
@@ -202,18 +204,6 @@ class StepJudge:
             self._finished[group.key] = judged
         return judged
 
-    def _stop_on_outage(self, finished: Sequence[GroupJudgement], num_rollouts: int) -> None:
-        failed = sum(judged.failures for judged in finished)
-        limit = self.settings.failure_limit
-        if failed > limit * num_rollouts:
-            failures = (rollout.failure for judged in finished for rollout in judged.rollouts if not rollout.is_valid)
-            raise JudgeError(
-                f"the judge gave no score for {failed} of the step's {num_rollouts} rollouts; more than {limit:.0%} "
-                "stop the step, because a policy must not learn from what is left. First failure: "
-                f"{next(filter(None, failures), 'no detail')}. Groups without a failure are kept; run the step again "
-                "when the judge answers."
-            )
-
     async def _propose(self, group: Group, known: RubricSet, *, step: int) -> tuple[RubricSet, Proposal]:
         """The group's rubrics with new ones. Only intact attempts that differ are contrasted."""
         rubrics = known.with_persistent(group.query.rubrics)
@@ -245,6 +235,19 @@ class StepJudge:
             failure=findings.failure or (failed.detail if failed else ""),
             prompt_hash=findings.prompt_hash,
             bait=find_injections(request.reading.policy_text),
+        )
+
+
+def refuse_outage(lost: Sequence[str], total: int, *, limit: float, way_out: str) -> None:
+    """Stop a step of `total` rollouts that lost more than the share `limit` (choice B7); `lost` has the reasons.
+
+    Raises:
+        JudgeError: the message counts them and quotes the first reason.
+    """
+    if len(lost) > limit * total:
+        raise JudgeError(
+            f"{len(lost)} of the step's {total} rollouts were lost; more than {limit:.0%} stop the run, because a policy "
+            f"must not learn from the rest. First failure: {next(filter(None, lost), 'no detail')}. {way_out}"
         )
 
 

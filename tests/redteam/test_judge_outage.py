@@ -39,7 +39,7 @@ def group(number=0, rubrics=()) -> Group:
 
 @pytest.mark.parametrize("reply", DEAD.values(), ids=DEAD)
 async def test_a_judge_that_is_dead_before_the_first_rubric_stops_the_step(reply):
-    with pytest.raises(JudgeError, match=r"no score for \d of the step's 8 rollouts.*First failure: .*no rubric"):
+    with pytest.raises(JudgeError, match=r"\d of the step's 8 rollouts were lost.*First failure: .*no rubric"):
         await dead_judge(reply).judge_step([group(number) for number in range(4)], step=1)
 
 

@@ -89,28 +89,19 @@ def save_service(root: Path, states: Mapping[str, object], *, bank: RubricBank, 
     save_checkpoint(root, step=step, parts=parts)
 
 
+_WAITING = ("ticket", "rubrics", "attempts")
+"""The judged group of a pending reflection. The rubrics are the group's, so they are saved once."""
+_GROUP = TypeAdapter(tuple[Ticket, tuple[Rubric, ...], tuple[tuple[Trajectory, Judgement], ...]])
+
+
 def pack_attempts(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
-    """The judged group of a pending reflection. The rubrics are the group's, so they are saved once."""
-    return {
-        "ticket": list(ticket),
-        "rubrics": [rubric.model_dump(mode="json") for rubric in attempts[0].rubrics],
-        "attempts": [
-            [one.reading.trajectory.model_dump(mode="json"), one.judgement.model_dump(mode="json")] for one in attempts
-        ],
-    }
+    pairs = tuple((one.reading.trajectory, one.judgement) for one in attempts)
+    return dict(zip(_WAITING, _GROUP.dump_python((ticket, attempts[0].rubrics, pairs), mode="json"), strict=True))
 
 
 def unpack_attempts(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]:
-    rubrics = tuple(Rubric.model_validate(one, strict=False) for one in form["rubrics"])
-    attempts = tuple(
-        JudgedAttempt(
-            read_trajectory(Trajectory.model_validate(trajectory, strict=False)),
-            Judgement.model_validate(judgement, strict=False),
-            rubrics,
-        )
-        for trajectory, judgement in form["attempts"]
-    )
-    return TypeAdapter(Ticket).validate_python(form["ticket"]), attempts
+    ticket, rubrics, pairs = _GROUP.validate_python([form[name] for name in _WAITING], strict=False)
+    return ticket, tuple(JudgedAttempt(read_trajectory(run), judgement, rubrics) for run, judgement in pairs)
 
 
 def prune(folder: Path, *, step: int, keep: int | None) -> None:

@@ -23,7 +23,7 @@ from rubricem_env.domain.errors import BoundaryError, ConfigError
 
 from .checkpoint import FOLDER, check_identity, identity_of
 from .planning.run_shape import value_at
-from .refusals import apply_asynchrony, refuse_impossible
+from .refusals import complete_config
 from .settings import SECTION, VerlSettings, read_section
 
 TRAINER = f"{__package__}.trainer"
@@ -41,8 +41,7 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     set_environment(file)
     config = read_config(file, changes)
     settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))
-    apply_asynchrony(config, settings)
-    refuse_impossible(config, settings)
+    complete_config(config, settings)
     engine = config.actor_rollout_ref.rollout.name
     if engine != "vllm" and PLUGIN not in os.environ.get(EXTERNAL_MODULES, "").split(","):
         raise ConfigError(

@@ -19,12 +19,19 @@ MOST_REQUESTS = 1_000
 """Of one replica at a time: above it, pausing a vLLM server for new weights never returns (verl-project/verl#7990)."""
 
 
-def refuse_impossible(config: Any, settings: VerlSettings) -> None:
-    """Refuse a composed config by the first rule that it breaks.
+def complete_config(config: Any, settings: VerlSettings) -> None:
+    """Write `ahead` and `max_age` into veRL's own keys; refuse a composed config by the first rule that it breaks.
 
     Raises:
         ConfigError: the sentence of that rule.
     """
+    section = SECTIONS.get(config.trainer.v1.trainer_mode)
+    if section and settings.ahead is not None:
+        config.trainer.v1[section].num_warmup_batches = settings.ahead
+    sampler = config.trainer.v1.sampler
+    sampler.max_off_policy_strategy = "drop"
+    # veRL counts a group's updates from 1.
+    sampler.max_off_policy_threshold = 1 + (settings.max_age or 2 * math.ceil(steps_ahead(config)) + 2)
     for rules in (_unsupported, _correction, _separate, _requests, _asynchrony):
         for sentence in rules(config, settings):
             raise ConfigError(sentence)
@@ -90,16 +97,12 @@ def _separate(config: Any, settings: VerlSettings) -> Iterator[str]:
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     updates, batch = config.trainer.v1.separate_async.parameter_sync_step, config.data.train_batch_size
     transport = rollout.checkpoint_engine.backend
-    if config.trainer.device == "cpu" and transport not in ("naive", RAY):
-        yield (
-            f"{SEPARATE} on a CPU takes no transport but {RAY!r}, and the config has {transport!r}, which goes from "
-            f"GPU to GPU. Set actor_rollout_ref.rollout.checkpoint_engine.backend={RAY}."
-        )
-    if transport == "naive" or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
+    is_lost = transport == "naive" or (config.trainer.device == "cpu" and transport != RAY)
+    if is_lost or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
         yield (
             f"{SEPARATE} samples on GPUs of its own, and the config has nodes={rollout.nnodes} of "
             f"{rollout.n_gpus_per_node} for them and the transport {transport!r}. Set nnodes, n_gpus_per_node and "
-            "checkpoint_engine.backend (nccl; on a CPU ray) under actor_rollout_ref.rollout."
+            f"checkpoint_engine.backend (nccl; on a CPU no other than {RAY}) under actor_rollout_ref.rollout."
         )
     if updates > 1 and (config.trainer.device == "cpu" or actor.fsdp_config.param_offload):
         yield (
@@ -144,16 +147,6 @@ def _asynchrony(config: Any, settings: VerlSettings) -> Iterator[str]:
             f"rubricem.max_age is {settings.max_age}, and {ahead:g} steps are sampled ahead: every group would be too old. "
             f"Set it to at least {math.ceil(ahead)}, or lower rubricem.ahead."
         )
-
-
-def apply_asynchrony(config: Any, settings: VerlSettings) -> None:
-    """Write `ahead` and `max_age` into veRL's own keys, which count a group's updates from 1."""
-    section = SECTIONS.get(config.trainer.v1.trainer_mode)
-    if section and settings.ahead is not None:
-        config.trainer.v1[section].num_warmup_batches = settings.ahead
-    sampler = config.trainer.v1.sampler
-    sampler.max_off_policy_strategy = "drop"
-    sampler.max_off_policy_threshold = 1 + (settings.max_age or 2 * math.ceil(steps_ahead(config)) + 2)
 
 
 def steps_ahead(config: Any) -> float:

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, refuse_unknown
+from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, read_mapping
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.monitor import WatchSettings
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
@@ -72,6 +71,12 @@ class HeldOutJudgeSettings(AuditSettings):
     """The held-out judge; None only in the almanac, where it is the almanac's without its knobs."""
 
 
+_LOCAL_CREDIT = {
+    "igpo": "needs the probability of the gold answer after every turn, which veRL's engines are not asked for",
+    "gdpo": "scales by the spread over all rollouts of a step, and on veRL each group is credited when it is judged",
+}
+
+
 class VerlSettings(RecipeSettings):
     """A run of RubricEM on veRL, beside veRL's own keys; the defaults are the paper's."""
 
@@ -105,15 +110,10 @@ class VerlSettings(RecipeSettings):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "VerlSettings":
-        if self.credit == "igpo":
+        if self.credit in _LOCAL_CREDIT:
             raise ValueError(
-                "credit igpo needs the probability of the gold answer after every turn, which veRL's engines are not "
-                "asked for; train it with trainers/local_ssgrpo.py, or choose another method"
-            )
-        if self.credit == "gdpo":
-            raise ValueError(
-                "credit gdpo scales by the spread over all rollouts of a step, and on veRL each group is credited when "
-                "it is judged; train it with trainers/local_ssgrpo.py, or choose another method"
+                f"credit {self.credit} {_LOCAL_CREDIT[self.credit]}; train it with trainers/local_ssgrpo.py, or choose "
+                "another method"
             )
         if self.held_out_judge is not None and self.held_out_judge.judge is None and self.almanac is None:
             raise ValueError(
@@ -137,10 +137,7 @@ def read_section(section: object) -> VerlSettings:
     """
     if not isinstance(section, Mapping):
         raise ConfigError(f"the config has no section `{SECTION}`; start from configs/verl_almanac_cpu.yaml.")
-    refuse_unknown(section, VerlSettings, where=SECTION)
-    with validating(f"the section `{SECTION}` is refused", error=ConfigError):
-        # Not strict: YAML has strings for paths and lists for tuples.
-        return VerlSettings.model_validate(section, strict=False)
+    return read_mapping(section, VerlSettings, where=f"the section {SECTION}")
 
 
 def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
@@ -182,12 +179,21 @@ class CurriculumStream:
 
     def __next__(self) -> Row:
         if not self._waiting:
-            self._waiting = self._rows()
-        row: Row = {}
-        for name, value in self._waiting.pop(0).items():
-            row[name] = np.empty(1, dtype=object)
-            row[name][0] = value
-        return row
+            batch = next(self._curriculum)
+            self._waiting = [
+                {
+                    "raw_prompt": [{"role": "user", "content": self._queries[key].question}],
+                    "index": index,
+                    "agent_name": AGENT_LOOP,
+                    "data_source": AGENT_LOOP,
+                    "query": self._queries[key].model_dump_json(),
+                    "encounter": batch.encounter,
+                    "lesson_step": batch.step,
+                }
+                for index, key in enumerate(batch.keys)
+            ]
+        # With a None beside it a list is one object, and no column of its own.
+        return {name: np.array([value, None], dtype=object)[:1] for name, value in self._waiting.pop(0).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The curriculum's state, and the prompts of its step that are not requested yet; as JSON."""
@@ -201,21 +207,6 @@ class CurriculumStream:
         """
         self._curriculum.load_state_dict(state["curriculum"])
         self._waiting = list(state["waiting"])
-
-    def _rows(self) -> list[dict[str, Any]]:
-        batch = next(self._curriculum)
-        return [
-            {
-                "raw_prompt": [{"role": "user", "content": self._queries[key].question}],
-                "index": index,
-                "agent_name": AGENT_LOOP,
-                "data_source": AGENT_LOOP,
-                "query": self._queries[key].model_dump_json(),
-                "encounter": batch.encounter,
-                "lesson_step": batch.step,
-            }
-            for index, key in enumerate(batch.keys)
-        ]
 
 
 ASYNC = "rubricem_async"

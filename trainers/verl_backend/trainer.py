@@ -152,7 +152,6 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if self.global_steps > 0:
             remove_trained(TASKS)
             root, step = self._folder / FOLDER, self.global_steps
-            ray.get(self.judge_service.resume_audit.remote(self._folder, step))
             stream, spoilt = ray.get(self.judge_service.load.remote(root, step=step, identity=self._identity))
             sample_again(spoilt, TASKS)
             self.train_dataloader.load_state_dict(stream)

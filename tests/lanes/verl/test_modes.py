@@ -9,7 +9,7 @@ from verl.trainer.ppo.v1.trainer_base import get_trainer_cls
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.launch import launch, read_config
-from trainers.verl_backend.refusals import apply_asynchrony, refuse_impossible
+from trainers.verl_backend.refusals import complete_config
 from trainers.verl_backend.settings import SECTION, read_section
 from trainers.verl_backend.trainer import MODES
 
@@ -27,8 +27,7 @@ SMALL_MODEL = f"actor_rollout_ref.model.path={model_folder(Path('tiny'))}"
 def refuse(file, *changes):
     config = read_config(file, changes)
     settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
-    apply_asynchrony(config, settings)
-    refuse_impossible(config, settings)
+    complete_config(config, settings)
     return config.trainer.v1
 
 
@@ -44,7 +43,9 @@ def test_a_cpu_of_its_own_for_sampling_needs_no_other_change():
 
 def test_a_transport_between_gpus_is_refused_on_a_cpu_by_the_command_itself():
     transport = "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl"
-    with pytest.raises(ConfigError, match=r"takes no transport but 'ray'.*'nccl'.*checkpoint_engine.backend=ray"):
+    with pytest.raises(
+        ConfigError, match=r"the transport 'nccl'.*checkpoint_engine.backend.*on a CPU no other than ray"
+    ):
         launch(CPU, ["trainer.v1.trainer_mode=rubricem_separate", transport])
 
 

@@ -126,7 +126,7 @@ async def test_a_group_that_was_broken_off_whole_leaves_the_buffer_as_it_was():
 
 async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
     judge = ScriptedJudge(lambda e, r: None, rubrics=(LONG,))
-    with pytest.raises(JudgeError, match=r"no score for 2 of the step's 8 rollouts; more than 20%"):
+    with pytest.raises(JudgeError, match=r"2 of the step's 8 rollouts were lost; more than 20%"):
         await step_judge(judge).judge_step([group_of(f"Q{n}?") for n in range(4)], step=1)
 
 

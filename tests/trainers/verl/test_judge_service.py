@@ -264,11 +264,13 @@ async def test_a_held_out_judge_scores_a_sample_of_every_second_step_and_reports
     _, metrics = await service.collect(step=3)
     # The almanac's judge without knobs is the run's own judge here, so they agree.
     assert (metrics["audit"]["sampled"], metrics["audit"]["gap"]) == (2, 0.0)
-    line = {"step": 3, "encounter": "new", "true": {}, "judged": {}, "audit": metrics["audit"]}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    resumed = make_service(model_folder, held_out_judge={"every": 2})
-    await resumed.resume_audit(tmp_path, 3)
+    await save(service, tmp_path, step=3)
+    resumed = make_service(model_folder, held_out_judge={"every": 2}, meta_policy=False)
+    await resumed.load(tmp_path, step=3, identity=identity(resumed))
     assert resumed._audit.state_dict() == {"gaps": [0.0]}
+    # The history begins anew where the checkpoint was taken without a held-out judge, or by an earlier release.
+    await save(make_service(model_folder, meta_policy=False), tmp_path, step=4)
+    await resumed.load(tmp_path, step=4, identity=identity(resumed))
 
 
 def test_a_held_out_judge_outside_the_almanac_has_a_name():

@@ -8,14 +8,14 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Trajectory
-from trainers.verl_backend.judge_service import refuse_outage
+from rubricem_env.judge.pipeline import refuse_outage
 from trainers.verl_backend.rows import OURS, episode_row, reflection_row
 
 
 def test_an_outage_stops_the_step_with_the_count_and_the_first_reason():
-    refuse_outage(["", "", "", "", "the judge did not answer"], 0.2)
+    refuse_outage(["the judge did not answer"], 5, limit=0.2, way_out="")
     with pytest.raises(JudgeError, match=r"2 of the step's 5 rollouts were lost.*the judge did not answer"):
-        refuse_outage(["", "the judge did not answer", "", "another reason", ""], 0.2)
+        refuse_outage(["the judge did not answer", "another reason"], 5, limit=0.2, way_out="")
 
 
 def row_of(stages, tokenizer, *, prompt_length=2, teaches=True):
