@@ -236,18 +236,6 @@ def trainer_environment(*, threads: int | None = None) -> dict[str, str]:
     return {**offline, **os.environ, **fixed}
 
 
-def run_verl(arguments: Sequence[str]) -> int:
-    """Run the command of the veRL trainer in this process; returns its exit code."""
-    code: int = import_module("rubricem_trainers.verl_backend.command").main(arguments)
-    return code
-
-
-def run_credit_noise(terminal: object, *, rollouts: int, questions: int, chance: float, seeds: int) -> None:
-    """Run the experiment of `rubricem theory credit`, which prints on the terminal."""
-    experiment: Any = import_module("rubricem_trainers.experiments.credit_noise")
-    experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
-
-
 Tracker = Callable[[LogLine], None]
 """Takes each line of a run's log to a destination besides that log."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import webbrowser
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,6 @@ import typer
 
 from rubricem_agent.build.hub import CARD, plan_upload, send_upload
 from rubricem_agent.build.tools import open_tools, over_mcp
-from rubricem_agent.build.training import run_credit_noise
 from rubricem_agent.build.viewer import serve_viewer
 from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
@@ -142,7 +142,8 @@ def theory_credit(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of faults and noise, from 0.")] = 1,
 ) -> None:
     """Compare every credit method with the true credit of each stage as the judge gets noisier."""
-    run_credit_noise(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
+    experiment: Any = import_module("rubricem_trainers.experiments.credit_noise")
+    experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
 
 
 @command

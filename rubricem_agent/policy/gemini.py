@@ -10,7 +10,7 @@ from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import ABORTED, Delta, redactor_of
-from rubricem_env.llm.gemini import open_client, read_candidate, read_thought, read_usage, typed_failures
+from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
 
 
@@ -65,10 +65,9 @@ class GeminiPolicy:
                 config=settings.model_copy(update={"max_output_tokens": max_tokens}),
             )
             async for chunk in chunks:
-                text, finish = read_candidate(chunk)
+                text, finish, thought = read_candidate(chunk)
                 if finish == "other":
                     raise ModelError(ABORTED, is_retryable=True)
-                thought = read_thought(chunk)
                 has_ended, has_text = has_ended or finish is not None, has_text or bool(text)
                 has_thought = has_thought or bool(thought)
                 if finish in ("stop", "length") and has_thought and not has_text:

@@ -115,13 +115,13 @@ class GeminiModel:
             response = await self._client.aio.models.generate_content(
                 model=self.name, contents=request.prompt, config=config
             )
-        text, finish = read_candidate(response)
+        text, finish, thought = read_candidate(response)
         return ChatReply(
             text=text,
             model=response.model_version or self.name,
             usage=read_usage(response.usage_metadata) or Usage(calls=1),
             finish=finish or "stop",
-            thought=read_thought(response),
+            thought=thought,
         )
 
     async def aclose(self) -> None:
@@ -142,22 +142,18 @@ def read_usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> U
     )
 
 
-def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish | None]:
-    """The text of a reply or of a part of a stream, without thoughts, and why it ends; None where it does not say."""
+def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish | None, str]:
+    """The text of a reply or of a part of a stream, why it ends, None where it does not say, and the thoughts."""
     candidate = response.candidates[0] if response.candidates else None
     if candidate is None:
         # A part with usage alone has no candidate either. A blocked prompt has a reason.
-        return "", "blocked" if response.prompt_feedback and response.prompt_feedback.block_reason else None
+        return "", "blocked" if response.prompt_feedback and response.prompt_feedback.block_reason else None, ""
     parts = (candidate.content.parts if candidate.content else None) or []
-    text = "".join(part.text for part in parts if part.text and not part.thought)
-    return text, _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None
-
-
-def read_thought(response: types.GenerateContentResponse) -> str:
-    """The thoughts of a reply or of a part of a stream."""
-    candidate = response.candidates[0] if response.candidates else None
-    parts = (candidate.content.parts if candidate is not None and candidate.content else None) or []
-    return "".join(part.text for part in parts if part.text and part.thought)
+    text, thought = (
+        "".join(part.text for part in parts if part.text and bool(part.thought) is is_thought)
+        for is_thought in (False, True)
+    )
+    return text, _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None, thought
 
 
 def read_retry_after(failure: errors.APIError) -> float | None:

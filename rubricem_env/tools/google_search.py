@@ -99,7 +99,7 @@ class GeminiGoogleSearch:
             ToolFailure: it failed, or was blocked.
         """
         response = await self._generate(call.query)
-        text, finish = read_candidate(response)
+        text, finish, _ = read_candidate(response)
         if not text.strip() and finish in ("blocked", "other"):
             raise ToolFailure("the search engine refuses this query; ask in other words.", status=ToolStatus.BLOCKED)
         if not response.candidates:

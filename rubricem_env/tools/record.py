@@ -4,14 +4,11 @@ The record is a JSONL file: a first line with the format, then one call and its 
 results for the same calls, without network, keys or clock.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Self
-
-from pydantic import BaseModel
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
@@ -58,11 +55,6 @@ def read_record(path: Path) -> tuple[tuple[str, ...], tuple[RecordedCall, ...]]:
     return names, tuple(calls)
 
 
-def _line(entry: BaseModel) -> str:
-    """Equal entries give equal bytes."""
-    return json.dumps(entry.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
 class RecordingToolbox:
     """Appends each call and its result to a file, in order of completion, without known secrets.
 
@@ -107,13 +99,14 @@ class RecordingToolbox:
             if not self._is_begun:
                 self._begin()
             with self._path.open("a", encoding="utf-8") as record:
-                record.write(_line(RecordedCall(call=call, result=result)))
+                record.write(RecordedCall(call=call, result=result).model_dump_json() + "\n")
         return result
 
     def _begin(self) -> None:
         """Start a new record; an older one of the same name is replaced."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(_line(_Head(format="rubricem-tool-calls", version=1, tools=self.names)), encoding="utf-8")
+        head = _Head(format="rubricem-tool-calls", version=1, tools=self.names)
+        self._path.write_text(head.model_dump_json() + "\n", encoding="utf-8")
         self._is_begun = True
 
 
