@@ -427,6 +427,7 @@ class RemoteToolsConfig(Frozen):
     """A remote `rubricem tools serve`; its token is read from RUBRICEM_TOOLS_TOKEN, and its host from RUBRICEM_TOOLS_TOKEN_HOST."""
 
     url: str
+    """Or several, separated by commas: the server with the fewest open calls is asked, and one that is away is left out."""
     concurrency: Count = 256
     timeout: Seconds = 600.0
     """For one call, with its wait for a turn at the server."""
@@ -441,6 +442,7 @@ class MountedServerConfig(Frozen):
     environment: tuple[str, ...] = ()
     """Names of our environment variables that the child process gets; it gets no others of ours."""
     url: str | None = None
+    """Or several, separated by commas, of servers that answer alike."""
     token_variable: str | None = None
     """The environment variable that holds the bearer token for the address."""
     only: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """Builds the toolbox of an episode from its settings: search engines, MCP servers, records; and serves tools over MCP."""
 
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -52,6 +53,8 @@ _SECRETS = (
 _PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""
+_BETWEEN_ADDRESSES = re.compile(r",\s*(?=https?://)")
+"""A comma within an address is part of it: some servers list their tools there."""
 _SHUTDOWN_SECONDS = 5
 
 
@@ -273,12 +276,15 @@ async def _open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], st
     try:
         return await _connect(server, environ, stack)
     except ToolError as failure:
-        address = urlsplit(remote.url)
         # Without a login or a query, which may hold a key.
-        host = address.netloc.rpartition("@")[2]
+        parts = [
+            (at.scheme, at.netloc.rpartition("@")[2], at.path)
+            for at in map(urlsplit, _BETWEEN_ADDRESSES.split(remote.url))
+        ]
+        shown = ",".join(f"{scheme}://{host}{path}" for scheme, host, path in parts)
         advice = ""
-        if address.path.rstrip("/") != _PATH:
-            at = f"{address.scheme or 'http'}://{host or '127.0.0.1:8765'}{_PATH}"
+        if any(path.rstrip("/") != _PATH for *_, path in parts):
+            at = ",".join(f"{scheme or 'http'}://{host or '127.0.0.1:8765'}{_PATH}" for scheme, host, _ in parts)
             advice = f"`rubricem tools serve` answers at {_PATH}; the address would be {at}. "
         if isinstance(failure, ToolFailure) and failure.is_retryable:
             advice += "Is it running? Start one with `rubricem tools serve --transport http`."
@@ -286,7 +292,6 @@ async def _open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], st
             advice += f"{TOKEN_VARIABLE} is set; its value must be the token that the server was given or printed."
         else:
             advice += f"{TOKEN_VARIABLE} is not set; set it to the token that the server was given or printed."
-        shown = f"{address.scheme}://{host}{address.path}"
         raise ConfigError(f"the tool server {shown} does not work: {failure} {advice}") from failure
 
 
@@ -298,16 +303,17 @@ async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stac
         if absent:
             raise ConfigError(f"the MCP server {server.name!r} needs the environment variable {absent[0]}; set it.")
         given = {name: environ[name] for name in server.environment}
-        opener = partial(open_stdio, server.command, server.arguments, given, timeout=server.timeout)
+        openers = [partial(open_stdio, server.command, server.arguments, given, timeout=server.timeout)]
     else:
-        token = None
+        token, urls = None, _BETWEEN_ADDRESSES.split(server.url or "")
         if server.token_variable is not None:
-            tool_key(server.token_variable, environ, url=server.url or "")
+            for url in urls:
+                tool_key(server.token_variable, environ, url=url)
             token = read_secret(environ, server.token_variable, purpose=f"the MCP server {server.name!r}")
-        opener = partial(open_http, server.url or "", token, timeout=server.timeout)
+        openers = [partial(open_http, url, token, timeout=server.timeout) for url in urls]
     link = McpLink(
         server.name,
-        opener,
+        *openers,
         timing=Timing.real(),
         concurrency=server.concurrency,
         timeout=server.timeout,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, ModelError
-from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.limits import RETRYABLE_STATUS, Balancer, Limiter, RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.scaffold.folding import fold
 
@@ -349,21 +349,13 @@ class MeteredModel:
 
 
 class ModelPool:
-    """One model behind several servers: a request goes to the server with the fewest open ones.
-
-    A server that fails as one that is away is left out for `rest` seconds, and the request goes to the next. Then one
-    request at a time tries it, until it answers again.
-    """
+    """One model behind several servers, chosen by a `Balancer`: a request that one of them fails goes to the next."""
 
     def __init__(
         self, servers: Sequence[ChatModel], *, rest: float = 30.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._servers = tuple(servers)
-        self._rest = rest
-        self._clock = clock
-        self._open = [0] * len(servers)
-        self._failed: dict[int, float] = {}
-        """When each server that is away last failed."""
+        self._balancer = Balancer(len(self._servers), clock, rest)
 
     @property
     def name(self) -> str:
@@ -373,29 +365,13 @@ class ModelPool:
         """As the model says; the failure of the last server where none answers."""
         left = set(range(len(self._servers)))
         while True:
-            chosen = min(left, key=self._rank)
-            left.remove(chosen)
-            self._open[chosen] += 1
             try:
-                reply = await self._servers[chosen].complete(request)
+                with self._balancer.request(left) as chosen:
+                    left.remove(chosen)
+                    return await self._servers[chosen].complete(request)
             except ModelError as failure:
-                if not failure.is_retryable:
+                if not (left and failure.is_retryable):
                     raise
-                self._failed[chosen] = self._clock()
-                if not left:
-                    raise
-            else:
-                self._failed.pop(chosen, None)
-                return reply
-            finally:
-                self._open[chosen] -= 1
-
-    def _rank(self, server: int) -> tuple[bool, float, int]:
-        """Servers that answer come first, then those that failed longest ago."""
-        failed = self._failed.get(server)
-        if failed is None or (self._clock() >= failed + self._rest and not self._open[server]):
-            return False, self._open[server], server
-        return True, failed, server
 
     async def aclose(self) -> None:
         for server in self._servers:

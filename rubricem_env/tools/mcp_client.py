@@ -3,7 +3,8 @@
 Only the functions that open and use a session know both library versions: mcp 2 has one `Client`, snake_case fields and
 httpx2; mcp 1 has `ClientSession` over hand-opened streams, camelCase fields and httpx. `Connection` keeps a
 session open in a task of its own, because mcp cancels the task that opened a session when its HTTP server dies: callers
-run their requests in other tasks. `McpLink` shares one connection among all calls and opens it again when it dies.
+run their requests in other tasks. `McpLink` shares one connection to each address among all calls, and opens it again
+when it dies.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.limits import Balancer, Limiter, Rates, RetryPolicy, Timing, call_with_retry
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.guard import ToolFailure, result_of_failure
 from rubricem_env.tools.spec import (
@@ -260,13 +261,16 @@ class Connection:
 
 
 class McpLink:
-    """One server, over one connection at a time. Safe to share by all tasks of a loop; a new loop gets a new connection."""
+    """One server, or several that answer alike, over one connection each. Safe to share by all tasks of a loop.
+
+    A `Balancer` chooses the server of a call. A new loop gets new connections.
+    """
 
     def __init__(
         self,
         name: str,
         opener: Opener,
-        *,
+        *others: Opener,
         timing: Timing,
         concurrency: int = 256,
         connect_timeout: float = 30.0,
@@ -275,21 +279,22 @@ class McpLink:
         attempts: int = 6,
         repeats_lost_calls: bool = True,
     ) -> None:
-        """`timeout` is for one try of a call, `total` for all of them with reconnections and waits, both in seconds.
+        """Each opener connects to one server. `timeout` is for one try of a call, `total` for all of them with reconnections and waits, both in seconds.
 
         `concurrency` is the number of calls at once. After a lost connection a call gets up to `attempts` tries, the
         first included. Use `repeats_lost_calls=False` for tools that change something: a call whose connection died may
         have been carried out.
         """
         self.name = name
-        self._opener = opener
+        self._openers = (opener, *others)
+        self._balancer = Balancer(len(self._openers), timing.clock)
         self._timing = timing
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._retry = RetryPolicy(attempts=attempts, initial_delay=0.2, max_delay=5.0, deadline=total)
         self._repeats_lost_calls = repeats_lost_calls
         self._limiter = Limiter(Rates(concurrency=concurrency), timing)
-        self._connection: Connection | None = None
+        self._connections: dict[int, Connection] = {}
         self._leaving: list[Connection] = []
 
     async def list_tools(self) -> list[ToolSpec]:
@@ -314,16 +319,17 @@ class McpLink:
         )
 
     async def aclose(self) -> None:
-        """Close the connection, and wait for those that were dropped; this takes seconds at most."""
-        closing, self._connection, self._leaving = [*self._leaving, self._connection], None, []
-        await asyncio.gather(*(connection.aclose() for connection in closing if connection is not None))
+        """Close the connections, and wait for those that were dropped; this takes seconds at most."""
+        closing, self._connections, self._leaving = [*self._leaving, *self._connections.values()], {}, []
+        await asyncio.gather(*(connection.aclose() for connection in closing))
 
     async def _call(self, work: Callable[[Any], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
         async def attempt() -> Result:
             async with self._limiter.slot(0):
-                connection = self._open()
-                session = await self._connect(connection)
-                return await self._run(connection, work(session), repeats)
+                with self._balancer.request(range(len(self._openers))) as server:
+                    connection = self._open(server)
+                    session = await self._connect(connection)
+                    return await self._run(connection, work(session), repeats)
 
         return await call_with_retry(
             attempt,
@@ -333,14 +339,14 @@ class McpLink:
             timing=self._timing,
         )
 
-    def _open(self) -> Connection:
-        """The live connection, or a new one. Nothing is awaited here, so there is only ever one."""
-        if self._connection is None or not self._connection.is_usable:
-            known = [*self._leaving, *([self._connection] if self._connection else [])]
-            self._leaving = [each for each in known if not each.is_over]
-            self._connection = Connection(self._opener)
-            self._connection.start()
-        return self._connection
+    def _open(self, server: int) -> Connection:
+        """The live connection to a server, or a new one. Nothing is awaited here, so there is only ever one."""
+        connection = self._connections.get(server)
+        if connection is None or not connection.is_usable:
+            self._leaving = [each for each in (*self._leaving, connection) if each is not None and not each.is_over]
+            connection = self._connections[server] = Connection(self._openers[server])
+            connection.start()
+        return connection
 
     async def _connect(self, connection: Connection) -> Any:
         try:
@@ -363,7 +369,9 @@ class McpLink:
                     return await connection.run(work)
         except TimeoutError as late:
             message = f"{self.name} did not answer within {self._timeout:g} s; try again or continue."
-            raise ToolFailure(message, status=ToolStatus.TIMEOUT) from late
+            # Where there are others, one that hangs is left out, and another is asked.
+            again = repeats and len(self._openers) > 1
+            raise ToolFailure(message, status=ToolStatus.TIMEOUT, is_retryable=again) from late
         except ToolFailure:
             raise
         except ToolError as failure:

@@ -4,12 +4,16 @@ import sys
 
 import pytest
 
-from rubricem_agent.build.tools import open_tools, over_mcp
-from rubricem_agent.config import load_tools_config, read_tools_config
+from rubricem_agent.build.models import naming
+from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, over_mcp
+from rubricem_agent.config import RemoteToolsConfig, load_tools_config, parse_tools, read_tools_config
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus, dump_trajectory
-from rubricem_env.testing.episodes import run_scripted_episode
-from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
+from rubricem_env.testing.loopback import free_port, serve_loopback
+from rubricem_env.tools.base import FunctionTool, LocalToolbox
+from rubricem_env.tools.mcp_server import http_app, tool_server
+from rubricem_env.tools.spec import FETCH_PAGE_SPEC
 from tests.replies import grounded_reply, scholar_reply
 from tests.search_server import SearchReply, SearchServer
 
@@ -182,3 +186,35 @@ async def test_an_address_is_named_without_the_key_in_it(form):
         async with open_tools(read_tools_config({"remote": {"url": form, "timeout": 0.1}}), {}):
             pass
     assert "canary-4711" not in str(failure.value)
+
+
+async def test_each_of_several_addresses_is_checked_before_the_token_leaves():
+    urls = "http://127.0.0.1:9/mcp, https://evil.example/mcp"
+    config, environ = read_tools_config({"remote": {"url": urls}}), {TOKEN_VARIABLE: "canary-key-4711"}
+    with pytest.raises(ConfigError, match=r"RUBRICEM_TOOLS_TOKEN is not sent to evil\.example"):
+        async with open_tools(config, environ):
+            pass
+    named = naming(environ, TOKEN_VARIABLE, "https://a.example/mcp,https://b.example/mcp")
+    assert named[f"{TOKEN_VARIABLE}_HOST"] == "a.example b.example"
+
+
+async def test_where_no_server_answers_all_addresses_are_named_without_the_keys_in_them():
+    urls = f"http://me:canary@127.0.0.1:{free_port()}/mcp,http://127.0.0.1:{free_port()}/mcp?key=canary"
+    config = parse_tools(urls)
+    with pytest.raises(
+        ConfigError, match=r"the tool server http://127\S+/mcp,http://127\S+/mcp does not work"
+    ) as failure:
+        async with open_tools(config.model_copy(update={"remote": RemoteToolsConfig(url=urls, timeout=2.0)}), {}):
+            pass
+    assert "Is it running? Start one with `rubricem tools serve --transport http`." in str(failure.value)
+    assert "canary" not in str(failure.value)
+
+
+async def test_a_comma_within_an_address_is_part_of_it():
+    toolbox = LocalToolbox(FunctionTool(FETCH_PAGE_SPEC, ScriptedTool().call))
+    with serve_loopback(http_app(tool_server(toolbox, toolbox.specs), token=None)) as url:
+        mounted = {"name": "pages", "url": f"{url}/mcp?tools=find,open,{url}/mcp?tools=find"}
+        async with open_tools(read_tools_config({"mounted": [mounted]}), {}) as tools:
+            for _ in range(2):
+                result = await tools.toolbox.call(ToolCall(name="fetch_page", query="https://a.example"))
+                assert result.status is ToolStatus.OK

@@ -128,6 +128,7 @@ def test_a_call_needs_the_path_and_the_token_of_the_server_and_a_taken_port_is_e
         return run("call", "google_search", "Tall Fox width", "--url", f"http://127.0.0.1:{server.port}{path}")
 
     assert "Tall Fox has width 60 m." in call("/mcp", TOKEN).output
+    assert "Tall Fox has width 60 m." in call(f"/mcp,http://127.0.0.1:{free_port()}/mcp", TOKEN).output
     for path, token, said in (
         ("/mcp", "", "RUBRICEM_TOOLS_TOKEN is not set; set it to the token"),
         ("/mcp", "another-token", "RUBRICEM_TOOLS_TOKEN is set; its value must be the token"),

@@ -53,6 +53,16 @@ async def test_a_request_goes_to_the_server_with_the_fewest():
     assert {reply.text for reply in await asyncio.gather(*calls)} == {"yes"}
 
 
+async def test_requests_in_a_row_go_to_the_servers_in_turn():
+    servers = [Server(), Server(), Server()]
+    for server in servers:
+        server.may_answer.set()
+    pool = ModelPool(servers)
+    for _ in range(7):
+        await pool.complete(ASKED)
+    assert counts(servers) == [3, 2, 2]
+
+
 async def test_a_server_that_is_away_is_left_out_then_tried_by_one_request_and_taken_back():
     now, servers = [0.0], [Server(), Server()]
     pool = ModelPool(servers, rest=30, clock=lambda: now[0])
