@@ -50,7 +50,7 @@ from rubricem_env.llm.base import (
     url_host,
 )
 from rubricem_env.llm.limits import Limiter, Timing
-from rubricem_env.llm.usage import PRICES, Meter, Price
+from rubricem_env.llm.usage import PRICES, Meter, Price, price_of
 
 if TYPE_CHECKING:
     from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
@@ -289,6 +289,11 @@ def build_judge(
         if spec.backend == RULES:
             members.append(RulesJudge())
             continue
+        if config.ceilings.dollars is not None and price_of(spec.model, prices) is None:
+            raise ConfigError(
+                f"ceilings.dollars is {config.ceilings.dollars:g}, and the price of the judge {spec.model} is unknown. Set "
+                "ceilings.tokens instead."
+            )
         model, redactor = connect_chat_model(spec, environ, own_key=JUDGE_KEY, role="judge", timeout=config.timeout)
         models.append(MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor))
         members.append(LLMJudge(models[-1], settings=config.ask, timing=timing))

@@ -5,11 +5,12 @@ import json
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.build.models import build_policy, connect_chat_model, system_of
-from rubricem_agent.config import PolicyConfig, parse_judge, parse_policy
+from rubricem_agent.build.models import build_judge, build_policy, connect_chat_model, system_of
+from rubricem_agent.config import JudgeConfig, PolicyConfig, parse_judge, parse_policy
 from rubricem_agent.policy.base import SYSTEM_FILE, TINY_SYSTEM
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.base import ChatRequest
+from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.llm.wires import MessagesWire, ResponsesWire
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
@@ -65,3 +66,12 @@ def test_the_policy_of_the_package_has_a_name_and_its_own_system_prompt(tmp_path
 def test_a_wrong_name_lists_what_there_is():
     with pytest.raises(ConfigError, match=r"there is no policy 'claude'.*anthropic:MODEL"):
         build_policy(PolicyConfig(policy="claude"), {})
+
+
+async def test_a_limit_in_dollars_needs_the_price_of_each_judge():
+    settings = {"judge": "rules", "ceilings": SpendLimits(dollars=20)}
+    with pytest.raises(ConfigError, match=r"ceilings.dollars is 20, and the price of the judge mine is unknown"):
+        build_judge(JudgeConfig(**settings, also=("openai:mine@http://127.0.0.1:1/v1",)), {})
+    assert build_judge(JudgeConfig(**settings), {}).meter.limits.dollars == 20
+    priced = build_judge(JudgeConfig(**settings, also=("gemini:gemini-2.5-flash",)), {"GEMINI_API_KEY": "x"})
+    await priced.aclose()
