@@ -66,7 +66,7 @@ class Watch(NamedTuple):
             ConfigError: the checkpoint cannot be merged or served, or an evaluation fails.
         """
         settings = read_run(self.run).settings
-        model = self.run / "watch" / f"step-{step}" / "model"
+        model = self.model(step)
         with writing(model, MAKE_ROOM):
             if not model.is_dir():
                 part = model.with_name("model.part")
@@ -83,6 +83,10 @@ class Watch(NamedTuple):
                 append_line(self.run / METRICS_FILE, line.model_dump(mode="json"))
                 yield line
         shutil.rmtree(model, ignore_errors=True)
+
+    def model(self, step: int) -> Path:
+        """Where the merged model of a step is while the step is evaluated."""
+        return self.run / "watch" / f"step-{step}" / "model"
 
     @contextmanager
     def _policy(self, model: Path) -> Iterator[str]:
@@ -123,8 +127,10 @@ def watch(given: Watch, report: Callable[[BenchmarkLine | str], None], *, once: 
 
     Raises:
         FileFormatError: the folder holds no run.
-        ConfigError: with `once`, an evaluation fails.
+        ConfigError: vLLM is not installed, or, with `once`, an evaluation fails.
     """
+    if given.engine == "vllm" and shutil.which("vllm") is None:
+        raise ConfigError("there is no command vllm here. Install vLLM, or play the model by --engine local.")
     tries: dict[int, int] = {}
     while True:
         waiting = [(step, names) for step, names in given.due() if tries.get(step, 0) < _TRIES]
@@ -136,6 +142,8 @@ def watch(given: Watch, report: Callable[[BenchmarkLine | str], None], *, once: 
             except RubricEMError as failure:
                 if once:
                     raise
+                if tries[step] == _TRIES:
+                    shutil.rmtree(given.model(step), ignore_errors=True)
                 again = "It is tried again." if tries[step] < _TRIES else "It is left out."
                 report(f"step {step} was not evaluated: {failure} {again}")
         if once:
@@ -163,10 +171,8 @@ def served(command: Sequence[str], health: str, *, seconds: float) -> Iterator[N
     """A server of its own process group, from the moment at which it answers until the end of the block.
 
     Raises:
-        ConfigError: it cannot be started, ends, or does not answer in time.
+        ConfigError: it ends, or does not answer in time.
     """
-    if shutil.which(command[0]) is None:
-        raise ConfigError(f"there is no command {command[0]} here. Install it, or play the model by --engine local.")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = monotonic() + seconds

@@ -82,6 +82,7 @@ def test_a_failed_evaluation_is_tried_again_and_then_left_out(run, monkeypatch):
         "the judge is away. It is tried again.",
         "the judge is away. It is left out.",
     ]
+    assert not (run / "watch" / "step-4" / "model").exists()
     with pytest.raises(ConfigError, match="away"):
         watching.watch(Watch(run, ["almanac"], every=4, engine="local"), said.append, once=True)
 
@@ -94,6 +95,14 @@ def test_a_failed_command_and_a_wrong_folder_are_one_sentence(run, tmp_path):
     assert "there is no benchmark 'nosuch'" in str(evaluate(run, "--eval", "nosuch").exception)
     (run / watching.MARKER).write_text("x")
     assert "holds 'x' in place of the last saved step" in str(evaluate(run).exception)
+
+
+def test_without_vllm_nothing_is_merged(run, monkeypatch):
+    monkeypatch.setenv("PATH", str(run))
+    refused = evaluate(run, "--engine", "vllm").exception
+    assert isinstance(refused, ConfigError)
+    assert "there is no command vllm here. Install vLLM, or play the model by --engine local." in str(refused)
+    assert not (run / "watch").exists()
 
 
 def test_a_server_is_waited_for_and_ended():
@@ -109,7 +118,6 @@ def test_a_server_is_waited_for_and_ended():
 @pytest.mark.parametrize(
     ("command", "seconds", "told"),
     [
-        (["no-such-command"], 1, "there is no command no-such-command here"),
         ([sys.executable, "-c", "raise SystemExit(3)"], 30, "ended with code 3 before it answered"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], 0.3, "did not answer at http://127.0.0.1:9/"),
     ],
