@@ -62,6 +62,25 @@ class StageMetrics(Line):
     """Of the summed |loss_t|; Research tokens dominate under `token-mean` (choice D2)."""
 
 
+def report_by_stage(sums: Sequence[Sequence[float]]) -> dict[str, StageMetrics]:
+    """Metrics of each stage that has tokens, by its name, from sums over a whole batch.
+
+    `sums` are tokens, entropy, KL, clipped tokens and |loss_t|, each with a number for each stage.
+    """
+    whole = sum(sums[-1])
+    return {
+        stage.value: StageMetrics(
+            tokens=int(count),
+            entropy=entropy / count,
+            kl=kl / count,
+            clip_share=clipped / count,
+            loss_share=magnitude / whole if whole > 0 else 0.0,
+        )
+        for stage, count, entropy, kl, clipped, magnitude in zip(STAGES, *sums, strict=True)
+        if count
+    }
+
+
 class UpdateMetrics(Line):
     """One optimiser step."""
 

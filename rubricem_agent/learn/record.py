@@ -104,6 +104,11 @@ class RolloutEntry(Frozen):
     advantages: FourNumbers | None = None
     trained: bool = False
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether neither the world nor the judge lost it."""
+        return self.rollout.is_valid and self.judged.is_valid
+
 
 class GroupHead(Frozen):
     """What the index says of a group."""
@@ -272,7 +277,7 @@ def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
         attempt=entry.attempt,
         scores=(plan, research, review, answer),
         true=entry.true or nothing,
-        valid=entry.rollout.is_valid and entry.judged.is_valid,
+        valid=entry.is_valid,
         complete=reading.is_complete,
         ending=reading.trajectory.ending.value if reading.trajectory.ending else "",
         calls=sum(turn.call is not None for turn in reading.turns),

@@ -24,9 +24,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.learn.metrics import GradientMetrics, StageMetrics, UpdateMetrics
+from rubricem_agent.learn.metrics import GradientMetrics, UpdateMetrics, report_by_stage
 from rubricem_agent.learn.samples import Batch
-from rubricem_env.domain.base import NUM_STAGES, STAGES, Frozen
+from rubricem_env.domain.base import NUM_STAGES, Frozen
 
 from ..lora import lora_layers, without_lora
 from .packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
@@ -164,23 +164,6 @@ def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor
     return torch.stack([zeros.index_add(0, tokens.stage_ids, column.to(zeros.dtype)) for column in columns])
 
 
-def report_by_stage(sums: Tensor) -> dict[str, StageMetrics]:
-    """Metrics of each stage that has tokens, by its name, from the sums of a whole batch."""
-    rows = sums.T.tolist()
-    whole = sum(row[-1] for row in rows)
-    return {
-        stage.value: StageMetrics(
-            tokens=int(count),
-            entropy=entropy / count,
-            kl=kl / count,
-            clip_share=clipped / count,
-            loss_share=magnitude / whole if whole > 0 else 0.0,
-        )
-        for stage, (count, entropy, kl, clipped, magnitude) in zip(STAGES, rows, strict=True)
-        if count
-    }
-
-
 class Learner:
     """Policy, reference and optimiser. The policy may be sampled from between updates, not within one."""
 
@@ -230,7 +213,7 @@ class Learner:
             sampling_gap=gap,
             rollout_kl=divergence,
             capped=None if self.loss.importance_cap is None else capped,
-            stages=report_by_stage(sums),
+            stages=report_by_stage(sums.tolist()),
         )
 
     def accumulate_gradient(self, batch: Batch) -> tuple[float, Tensor, Tensor]:

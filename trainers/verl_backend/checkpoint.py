@@ -5,7 +5,6 @@ between the two leaves a newer state here, which is ignored (choice C15). Old ch
 deletes only weights that the same process has written, and never its queue.
 """
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rubricem_agent.build.watch import MARKER
+from rubricem_agent.build.watch import MARKER, saved_steps
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
     checkpoint_steps,
@@ -38,7 +37,6 @@ FOLDER = "rubricem"
 ROWS = 3
 """The format of the rows in veRL's saved queue and of what is noted about their groups."""
 RANKS = "trainer.nnodes*n_gpus_per_node"
-_WEIGHTS = re.compile(r"global_step_(\d+)")
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
@@ -106,12 +104,10 @@ def unpack_attempts(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttemp
 
 def prune(folder: Path, *, step: int, keep: int | None) -> None:
     """Keep the latest `keep` checkpoints up to that of `step`, or all where it is None; later ones are not touched."""
-    if not keep:
-        return
-    weights = {int(name[1]): path for path in folder.glob("global_step_*") if (name := _WEIGHTS.fullmatch(path.name))}
-    ours = {number: find_checkpoint(folder / FOLDER, step=number) for number in checkpoint_steps(folder / FOLDER)}
-    known = sorted(number for number in {*weights, *ours} if number <= step)
-    for number in known[:-keep]:
-        for path in (weights.get(number), ours.get(number)):
-            if path is not None:
-                shutil.rmtree(path, ignore_errors=True)
+    root = folder / FOLDER
+    ours = checkpoint_steps(root)
+    known = sorted(number for number in {*saved_steps(folder), *ours} if number <= step)
+    for number in known[:-keep] if keep else ():
+        shutil.rmtree(folder / f"global_step_{number}", ignore_errors=True)
+        if number in ours:
+            shutil.rmtree(find_checkpoint(root, step=number), ignore_errors=True)

@@ -11,6 +11,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,12 @@ def evaluate_run(
     run: Path,
     *,
     held_out: str = "validation",
-    merge: Callable[[Path, Path], None] | None = None,
+    merge: Callable[[Path, Path], None] = merge_shards,
     max_questions: int | None = None,
 ) -> None:
     """Evaluate the policy that the run started from, then each checkpoint.
 
-    `merge` turns the actor folder of a checkpoint into a folder that transformers loads; default: `merge_shards`.
+    `merge` turns the actor folder of a checkpoint into a folder that transformers loads.
 
     Raises:
         ConfigError: the run was not in the almanac, or a checkpoint cannot be converted into a model.
@@ -68,7 +69,7 @@ def evaluate_run(
         with tempfile.TemporaryDirectory() as folder:
             policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"
             if step:
-                (merge or merge_shards)(run / f"global_step_{step}" / "actor", policy)
+                merge(run / f"global_step_{step}" / "actor", policy)
             readings = asyncio.run(_answer(policy, settings, [query_of(question) for question in questions]))
         record_evaluation(run / METRICS_FILE, step, mean_quality(questions, readings), readings)
 
@@ -76,9 +77,8 @@ def evaluate_run(
 async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Query]) -> list[Reading]:
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
-    policy = LocalPolicy(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)
     toolbox = shipped_toolbox()
-    try:
+    async with aclosing(LocalPolicy(model, load_tokenizer(folder), rows=ROWS, max_length=MAX_LENGTH)) as policy:
         rollouts = await answer_held_out(
             policy,
             queries,
@@ -88,8 +88,6 @@ async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Q
             max_turn_tokens=settings["max_turn_tokens"],
             seed=settings["seed"],
         )
-    finally:
-        await policy.aclose()
     return [rollout.reading for rollout in rollouts]
 
 

@@ -45,7 +45,7 @@ from rubricem_env.world.questions import Question
 
 from ..settings import with_run_seed
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
-from .reporting import JudgedGroup, is_valid, rollout_means
+from .reporting import JudgedGroup, rollout_means
 from .rollout import EnginePolicy
 from .rows import ScheduledQuery
 from .settings import VerlSettings, load_training_questions
@@ -233,11 +233,7 @@ class JudgeService(SharedLimits):
         self.search_patience.end()
 
     async def finish_record(self) -> None:
-        """Wait until the groups of the latest step are in the record.
-
-        Raises:
-            UsageError: the disk refuses.
-        """
+        """Wait until the groups of the latest step are in the record, or raise what has kept them out."""
         recording, self._recording = self._recording, None
         if recording is not None:
             await recording
@@ -299,9 +295,6 @@ class JudgeService(SharedLimits):
         """Load the checkpoint of a step; returns the state of the question stream, and groups to sample again.
 
         Those are the groups that an outage spoilt: it is over, and must not stop the run again. Call `open` afterwards.
-
-        Raises:
-            UsageError: there is none for that step, it is damaged, or it belongs to a run with other settings.
         """
         checkpoint = check_identity(root, step=step, identity=identity)
         with checkpoint.restoring():
@@ -324,11 +317,7 @@ class JudgeService(SharedLimits):
         return stream, tuple(spoilt)
 
     async def begin_record(self, run: Path, step: int) -> None:
-        """Record groups in the run's folder, after `step`.
-
-        Raises:
-            UsageError: the folder cannot be written.
-        """
+        """Record groups in the run's folder, after `step`."""
         tokenizer, recorder = self.tokenizer, RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
         await asyncio.to_thread(recorder.begin, step, embedder=self.bank.embedder_name)
         await asyncio.to_thread(
@@ -406,9 +395,7 @@ class JudgeService(SharedLimits):
             shown=shown,
             true=[true_quality(truth, reading) for reading in group.readings] if truth is not None else (),
         )
-        fallbacks = sum(
-            is_valid(one) and bool(filled.any()) for one, filled in zip(entries, credit.filled, strict=True)
-        )
+        fallbacks = sum(one.is_valid and bool(filled.any()) for one, filled in zip(entries, credit.filled, strict=True))
         self._judged[name] = JudgedGroup(group=entry, rollouts=tuple(entries), fallbacks=fallbacks)
         spread = credit.spread(stage_ids)
         return [spread[row] if one.trained else None for row, one in enumerate(entries)]

@@ -33,11 +33,7 @@ _CONNECT_SECONDS = 10.0
 
 
 def launch(file: Path, changes: Sequence[str]) -> None:
-    """Train to the last step.
-
-    Raises:
-        RubricEMError: what stopped the run, wherever in the cluster it was raised.
-    """
+    """Train to the last step; raises what stopped the run, wherever in the cluster that was."""
     set_environment(file)
     config = read_config(file, changes)
     settings = read_section(OmegaConf.to_container(config.get(SECTION), resolve=True))

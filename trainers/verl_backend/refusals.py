@@ -20,11 +20,7 @@ MOST_REQUESTS = 1_000
 
 
 def complete_config(config: Any, settings: VerlSettings) -> None:
-    """Write `ahead` and `max_age` into veRL's own keys; refuse a composed config by the first rule that it breaks.
-
-    Raises:
-        ConfigError: the sentence of that rule.
-    """
+    """Write `ahead` and `max_age` into veRL's own keys; raise ConfigError with the first rule that the config breaks."""
     section = SECTIONS.get(config.trainer.v1.trainer_mode)
     if section and settings.ahead is not None:
         config.trainer.v1[section].num_warmup_batches = settings.ahead

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.metrics import mean_by_stage, measure_rollouts
+from rubricem_agent.learn.metrics import mean_by_stage, measure_rollouts, report_by_stage
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.domain.base import STAGES, Frozen
@@ -17,15 +17,9 @@ from rubricem_env.domain.base import STAGES, Frozen
 from ..settings import make_out
 from .settings import VerlSettings
 
-PREFIX = "rubricem"
-
 
 def write_settings(folder: Path, settings: VerlSettings, config: Any) -> None:
-    """Write the settings of this start beside the log; veRL's own keys under the names that the local trainer has.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
+    """Write the settings of this start beside the log; veRL's own keys under the names that the local trainer has."""
     model = config.actor_rollout_ref
     shared = {
         "trainer": config.trainer.v1.trainer_mode,
@@ -49,15 +43,14 @@ def update_metrics(
     norm = metrics.get(f"{prefix}actor/grad_norm")
     if norm is None:
         return None
-    by_stage = stages or {}
     return {
         "loss": float(metrics.get(f"{prefix}actor/loss", metrics.get(f"{prefix}actor/pg_loss", 0.0))),
         "grad_norm": float(norm),
-        "tokens": sum(int(stage["tokens"]) for stage in by_stage.values()),
+        "tokens": sum(int(stage["tokens"]) for stage in (stages or {}).values()),
         # None in bypass mode, which compares the policy with the sampled tokens in the loss itself.
         "rollout_kl": metrics.get(f"{prefix}rollout_corr/kl"),
         "capped": metrics.get(f"{prefix}rollout_corr/rollout_is_ratio_fraction_high"),
-        "stages": dict(by_stage),
+        "stages": dict(stages or {}),
     }
 
 
@@ -79,14 +72,9 @@ class JudgedGroup(Frozen):
     def failures(self) -> list[str]:
         """Why each rollout is left out of its group, in one sentence; "" where it is valid."""
         return [
-            "" if is_valid(one) else one.rollout.failure or one.judged.failure or "the judge gave no score"
+            "" if one.is_valid else one.rollout.failure or one.judged.failure or "the judge gave no score"
             for one in self.rollouts
         ]
-
-
-def is_valid(one: RolloutEntry) -> bool:
-    """Whether neither the world nor the judge lost the rollout."""
-    return one.rollout.is_valid and one.judged.is_valid
 
 
 def rollout_means(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
@@ -101,7 +89,7 @@ def rollout_means(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
         "true": {stage: value for stage, value in true.items() if value is not None},
         "judged": mean_by_stage([[row.judged.judgement.score(stage) for stage in STAGES] for row in rows]),
         "habits": habits.model_dump(),
-        "lost": sum(not is_valid(row) for row in rows),
+        "lost": sum(not row.is_valid for row in rows),
         "trained_rollouts": sum(row.trained for row in rows),
         "fallbacks": sum(group.fallbacks for group in groups),
     }
@@ -114,22 +102,13 @@ def stage_means(
 
     `kl` is from the reference, by the loss's own estimator; zeros without a reference.
     """
-    weight = np.abs(advantages)
-    total = float(weight[stages != NO_STAGE].sum()) or 1.0
-    masks = {stage.value: stages == stage.position for stage in STAGES}
-    return {
-        name: {
-            "tokens": int(mask.sum()),
-            "entropy": float(entropy[mask].mean()),
-            "kl": float(kl[mask].mean()),
-            "loss_share": float(weight[mask].sum()) / total,
-        }
-        for name, mask in masks.items()
-        if mask.any()
-    }
+    written = stages != NO_STAGE
+    columns = (np.ones_like(kl), entropy, kl, np.zeros_like(kl), np.abs(advantages))
+    sums = [np.bincount(stages[written], column[written], len(STAGES)).tolist() for column in columns]
+    return {name: one.model_dump(exclude={"clip_share"}) for name, one in report_by_stage(sums).items()}
 
 
-def flat_metrics(report: Mapping[str, Any], prefix: str = PREFIX) -> dict[str, float]:
+def flat_metrics(report: Mapping[str, Any], prefix: str = "rubricem") -> dict[str, float]:
     """The numbers in a nested report, under names such as `rubricem/true/answer`."""
     flat: dict[str, float] = {}
     for key, value in report.items():

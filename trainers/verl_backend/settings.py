@@ -200,11 +200,7 @@ class CurriculumStream:
         return {"curriculum": self._curriculum.state_dict(), "waiting": list(self._waiting)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state` was taken.
-
-        Raises:
-            UsageError: it was taken with other questions, another batch size or another window.
-        """
+        """Continue where `state` was taken; raises UsageError as the curriculum does."""
         self._curriculum.load_state_dict(state["curriculum"])
         self._waiting = list(state["waiting"])
 

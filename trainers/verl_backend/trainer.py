@@ -178,11 +178,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return batch
 
     def _replace_evicted(self, count: int) -> None:
-        """Sample other questions in the place of groups that veRL has evicted, which would go on for ever.
-
-        Raises:
-            JudgeError: as many in one step as it has groups.
-        """
+        """Sample other questions in the place of groups that veRL has evicted; a whole step of them stops the run."""
         self._evicted += count
         if self._evicted >= self.config.data.train_batch_size:
             raise JudgeError(f"veRL evicted {self._evicted} groups while a step was sampled. {_EVICTED}")
@@ -254,8 +250,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def _report_rollouts(self, batch: Any, metrics: dict[str, Any]) -> None:
         """Take the report of the batch's groups from the judge service, which stops the run after an outage.
 
-        Raises:
-            JudgeError: rollout workers failed on too many groups.
+        So does a step with too many groups on which rollout workers failed.
         """
         self._rows = read_credited(batch)
         groups = list(dict.fromkeys(row.group for row in self._rows))

@@ -101,10 +101,9 @@ def phase_a_config(config: Any, *, temperature: float, mini_batch: int) -> Itera
 
 
 def check_processes(trainer: Any, others: Sequence[Any]) -> None:
-    """Raise for a dead process. While a step is sampled the trainer calls none of these, so it would not notice.
+    """Raise BoundaryError where an engine, a rollout worker or one of `others` is gone.
 
-    Raises:
-        BoundaryError: an engine, a rollout worker or one of `others` is gone.
+    While a step is sampled the trainer calls none of these, so it would not notice.
     """
     engines = [engine for manager in trainer._rollout_server_managers() for engine in manager.server_handles]
     actors = [*others, *trainer.agent_loop_manager.agent_loop_workers, *engines]

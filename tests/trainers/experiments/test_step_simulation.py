@@ -88,6 +88,7 @@ TIMES = PhaseTimes(
     task_seconds=7,
     lesson_seconds=6,
     swap_seconds=1,
+    spread=0,
 )
 """Two questions of two attempts fill 4 x 10 of the engine's 100 tokens a second, so nothing slows anything down: an
 attempt takes 5 + 3 + 5 = 13 s, its judgement 4 + 2 = 6, a reflection 2 + 5 = 7."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rubricem_agent.learn.credit import NonFiniteLossError, assign_credit, spread_to_tokens
+from rubricem_agent.learn.metrics import report_by_stage
 from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_env.domain.base import Stage
 from trainers.local.learner import (
@@ -16,7 +17,6 @@ from trainers.local.learner import (
     importance_weights,
     kl3,
     policy_loss,
-    report_by_stage,
 )
 
 NO_KL = LossSettings(kl_coefficient=0.0)
@@ -160,7 +160,7 @@ def test_each_stage_reports_its_entropy_kl_clip_and_share_of_the_loss():
         entropy=column([1.0, 2.0, 0.5]),
         reference_logprobs=made.new_logprobs.detach() + column([math.log(2), 0.0, 0.0]),
     )
-    report = report_by_stage(policy_loss(made, settings=NO_KL, denominator=3)[1])
+    report = report_by_stage(policy_loss(made, settings=NO_KL, denominator=3)[1].tolist())
     assert list(report) == [Stage.PLAN, Stage.ANSWER]
     plan, answer = report.values()
     assert (plan.tokens, plan.entropy, plan.clip_share) == (2, 1.5, 0.5)
@@ -170,5 +170,5 @@ def test_each_stage_reports_its_entropy_kl_clip_and_share_of_the_loss():
 
 
 def test_a_loss_of_nothing_but_zeros_has_no_shares():
-    report = report_by_stage(policy_loss(tokens([0.0], [0.0]), settings=NO_KL, denominator=1)[1])
+    report = report_by_stage(policy_loss(tokens([0.0], [0.0]), settings=NO_KL, denominator=1)[1].tolist())
     assert report[Stage.PLAN].loss_share == 0.0

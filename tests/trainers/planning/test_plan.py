@@ -208,6 +208,8 @@ TIMES = PhaseTimes(
     task_seconds=7,
     lesson_seconds=6,
     swap_seconds=1,
+    reflection_tokens=0,
+    spread=0,
 )
 """256 attempts write 25,600 tokens in 25.6 s; one attempt takes 10 + 2 x 3 = 16 s, its judgement 4 + 2 = 6 s."""
 

@@ -17,7 +17,6 @@ from rubricem_agent.config import (
     ToolsConfig,
     parse_judge,
 )
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.base import url_host
@@ -30,6 +29,7 @@ from .run_shape import (
     Amount,
     Assumptions,
     Count,
+    Durations,
     Layout,
     ModelShape,
     Positive,
@@ -100,11 +100,7 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
 
 
 def refuse_small_gpu(plan: MemoryPlan, shape: RunShape, gpu_gib: float) -> None:
-    """Refuse a run that does not fit.
-
-    Raises:
-        ConfigError: training or sampling needs more than a GPU has, or the cache is too small for one whole sequence.
-    """
+    """Raise ConfigError where training or sampling needs more than a GPU has, or a sequence more than the cache."""
     small = f"a GPU of {gpu_gib:.0f} GiB is too small:"
     for phase, uses, advice in (("training", plan.training, _TRAIN_LESS), ("sampling", plan.sampling, _SAMPLE_LESS)):
         needed = sum(uses.values())
@@ -212,14 +208,14 @@ def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallK
 
 def is_own(urls: str) -> bool:
     """Whether servers are within this machine or its network, so that their calls cost nothing but their GPUs."""
-    return all(map(_is_near, map(url_host, urls.split(","))))
-
-
-def _is_near(host: str) -> bool:
-    try:
-        return ip_address(host).is_private
-    except ValueError:
-        return bool(host) and ("." not in host or host.endswith((".local", ".internal")))
+    for host in map(url_host, urls.split(",")):
+        try:
+            is_near = ip_address(host).is_private
+        except ValueError:
+            is_near = bool(host) and ("." not in host or host.endswith((".local", ".internal")))
+        if not is_near:
+            return False
+    return True
 
 
 def judge_gpus(shape: RunShape, assumed: Assumptions) -> tuple[float, int]:
@@ -248,7 +244,7 @@ _REFERENCE = KNOWN["qwen3-8b"].parameters
 """Parameters of the model that `Assumptions.engine_tokens` refers to."""
 
 
-class PhaseTimes(Frozen):
+class PhaseTimes(Durations):
     """How long the parts of a step take, measured or estimated: seconds, and tokens where the load sets the time."""
 
     engine_speed: Positive
@@ -257,30 +253,18 @@ class PhaseTimes(Frozen):
     """Tokens a second of one sequence, at most."""
     engine_seats: Count = 10_000
     """Sequences sampled at once."""
-    written_tokens: Positive
-    """Of an attempt."""
     longest_tokens: Positive
     """The limit of an attempt."""
-    searches: Amount = 0.0
     most_searches: Amount = 10.0
-    tool_seconds: Amount = 0.0
-    propose_seconds: Amount = 0.0
-    score_seconds: Amount = 0.0
-    reflect_seconds: Amount = 0.0
     search_seconds: Amount = 0.0
     """What the slowest search engine needs for the searches of a step under its rates."""
     judge_seats: Count = 10_000
     """Calls to the judge at once."""
-    reflection_tokens: Amount = 0.0
-    """Of one candidate."""
     candidates: Count = 8
     task_seconds: Amount = 0.0
     """Phase B: log-probabilities, reference and update of all attempts."""
     lesson_seconds: Amount = 0.0
     """Phase A, on the reflections of all questions of a step."""
-    swap_seconds: Amount = 0.0
-    """Between sampling and training, and to bring new weights to the engine."""
-    spread: Amount = 0.0
 
 
 def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, layout: Layout) -> PhaseTimes:
@@ -294,7 +278,8 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     reflection = shape.settings.reflection
     lesson = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
     lessons = shape.questions * reflection.num_candidates
-    same = assumed.model_dump(include=set(PhaseTimes.model_fields) - {"reflection_tokens"})
+    same = assumed.model_dump(include={*Durations.model_fields})
+    same["reflection_tokens"] = min(assumed.reflection_tokens, reflection.new_tokens)
     doublings = math.log2(shape.tensor_parallel)
     moved = (_WEIGHT if shape.offloads_weights else 0) + (_MOMENTS if shape.offloads_moments else 0)
     same["swap_seconds"] += 2 * moved * model.parameters / shape.sharded_over / GIB / assumed.host_gib
@@ -307,7 +292,6 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
         search_seconds=max(search_seconds(shape, assumed).values(), default=0.0),
         most_searches=shape.settings.limits.max_calls,
         judge_seats=shape.settings.judge.rates.concurrency,
-        reflection_tokens=min(assumed.reflection_tokens, reflection.new_tokens),
         candidates=reflection.num_candidates,
         task_seconds=shape.attempts * _train_seconds(assumed.sequence, shape, model, assumed) / training,
         lesson_seconds=lessons * _train_seconds(lesson, shape, model, assumed) / training,
@@ -321,7 +305,9 @@ def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed:
     the two sets the time.
     """
     passes = 6 if shape.recomputes else 5
-    computed = sequence * model.forward_operations(sequence) * passes / (assumed.train_teraflops * 1e12)
+    # Operations of a token forward, on average over the sequence: matrices and attention.
+    token = 2 * model.parameters + 2 * model.layers * model.heads * model.head_size * sequence
+    computed = sequence * token * passes / (assumed.train_teraflops * 1e12)
     together = max(1.0, shape.tokens_per_gpu * shape.sequence_parallel // sequence) / shape.sequence_parallel
     shards = shape.sharded_over
     link = assumed.node_gib if shards <= shape.gpus_per_node else assumed.network_gib

@@ -66,10 +66,8 @@ class Machine:
 
     def free_gib(self, folder: Path) -> float:
         """On the disk where the folder is, or will be."""
-        existing = folder.expanduser().absolute()
-        while not existing.exists():
-            existing = existing.parent
-        return shutil.disk_usage(existing).free / 2**30
+        path = folder.expanduser().absolute()
+        return shutil.disk_usage(next(one for one in (path, *path.parents) if one.exists())).free / 2**30
 
     def find_silent(self, probes: Iterable[Probe]) -> dict[str, str]:
         """The services that do not answer a request of one token, and what they say."""
@@ -259,11 +257,7 @@ def check_embedder(shape: RunShape, machine: Machine) -> Iterator[Problem]:
 def require_ready(
     file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
 ) -> None:
-    """List on stderr all that is missing, each with its remedy, and refuse the run if anything is.
-
-    Raises:
-        ConfigError: the config itself is refused, or something is missing.
-    """
+    """List on stderr all that is missing, each with its remedy, and raise ConfigError if anything is."""
     shape = read_run_shape(read_run_file(file, changes))
     problems = find_problems(shape, machine or Machine(), probe=probe)
     if not problems:

@@ -106,10 +106,6 @@ class ModelShape(NamedTuple):
         """Of keys and values of one token in bfloat16."""
         return 2 * self.layers * self.kv_heads * self.head_size * 2
 
-    def forward_operations(self, sequence: float) -> float:
-        """Floating-point operations of one token on average over a sequence of that length: matrices and attention."""
-        return 2 * self.parameters + 2 * self.layers * self.heads * self.head_size * sequence
-
 
 KNOWN = MappingProxyType(
     {
@@ -155,7 +151,27 @@ Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Assumptions(Frozen):
+class Durations(Frozen):
+    """How long the parts of an attempt take, in tokens or seconds, unless they are measured."""
+
+    written_tokens: Positive = 6_500.0
+    """By the policy, in an attempt."""
+    searches: Amount = 6.0
+    tool_seconds: Amount = 4.0
+    """Of one tool call."""
+    reflection_tokens: Amount = 500.0
+    """Of one candidate."""
+    propose_seconds: Amount = 70.0
+    """Of the judge: for one group, for one attempt, and for the reflections on one question."""
+    score_seconds: Amount = 35.0
+    reflect_seconds: Amount = 20.0
+    spread: Amount = 0.5
+    """Of lengths and times: the standard deviation of their logarithm; 0 makes all alike."""
+    swap_seconds: Amount = 30.0
+    """The engines' sleep and wake-up, and new weights to them."""
+
+
+class Assumptions(Durations):
     """Numbers of one H100, one attempt, or one call. None is measured; set the ones that you measure.
 
     With the judge's times, proposing for all questions and then scoring all attempts, as in the paper, takes the
@@ -178,23 +194,9 @@ class Assumptions(Frozen):
     """GiB a second between a GPU and its host, for what is offloaded; then to GPUs of its node, and of other nodes."""
     node_gib: Positive = 300.0
     network_gib: Positive = 40.0
-    swap_seconds: Amount = 30.0
-    """The engines' sleep and wake-up, and new weights to them."""
     start_tokens: Amount = 3_000.0
-    """Of an attempt's prompt: instructions, question, references; then what the policy writes in an attempt."""
-    written_tokens: Positive = 6_500.0
-    searches: Amount = 6.0
-    """Tool calls of an attempt; then the tokens of one tool's answer, and its seconds."""
+    """Of an attempt's prompt: instructions, question, references; then of one tool's answer."""
     observed_tokens: Amount = 800.0
-    tool_seconds: Amount = 4.0
-    reflection_tokens: Amount = 500.0
-    """Of one candidate."""
-    propose_seconds: Amount = 70.0
-    """Of the judge: for one group, for one attempt, and for the reflections on one question."""
-    score_seconds: Amount = 35.0
-    reflect_seconds: Amount = 20.0
-    spread: Amount = 0.5
-    """Of lengths and times: the standard deviation of their logarithm; 0 makes all alike."""
     google_share: Share = 0.7
     """Of the searches; the rest are snippet_search."""
     cached: Share = 0.0
