@@ -208,6 +208,7 @@ TIMES = PhaseTimes(
     task_seconds=7,
     lesson_seconds=6,
     swap_seconds=1,
+    reflect_seconds=0,
     reflection_tokens=0,
     spread=0,
 )
