@@ -29,9 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train. An error gives exit code 2 and one sentence on stderr, an interrupt 130."""
     # Intermixed: changes may stand before and after the options.
     chosen = _parser().parse_intermixed_args(arguments)
-    named = Path(chosen.config_name)
-    folder = chosen.config_dir
-    file = find_config(named) if folder is None or named.suffix else folder / f"{named}.yaml"
+    file = find_config(Path(chosen.config_name))
 
     def run() -> None:
         if chosen.dry_run:
@@ -49,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="verl_ssgrpo", description="Train on veRL.")
-    parser.add_argument("--config-name", default=DEFAULT, metavar="NAME", help=f"default: {DEFAULT}")
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="default: the package's")
+    parser.add_argument("--config-name", default=DEFAULT, metavar="NAME", help=f"or a file; default: {DEFAULT}")
     parser.add_argument("--dry-run", action="store_true", help="print memory, calls, money and hours; start nothing")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print one JSON document")
     parser.add_argument(
