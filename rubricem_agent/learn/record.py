@@ -28,7 +28,7 @@ from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.store import BankItem, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import PackedTokens, pack_tokens
-from rubricem_env.domain.base import STAGES, Frozen, Text
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric, RubricSet
@@ -267,7 +267,6 @@ def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
 def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
     """What a list shows of a rollout."""
     reading = entry.rollout.reading
-    plan, research, review, answer = (entry.judged.judgement.score(stage) for stage in STAGES)
     nothing: FourNumbers = (None, None, None, None)
     return RolloutHead(
         at=at,
@@ -275,7 +274,7 @@ def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
         step=entry.step,
         place=entry.place,
         attempt=entry.attempt,
-        scores=(plan, research, review, answer),
+        scores=entry.judged.judgement.scores,
         true=entry.true or nothing,
         valid=entry.is_valid,
         complete=reading.is_complete,

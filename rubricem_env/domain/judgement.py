@@ -144,6 +144,11 @@ class Judgement(Frozen):
         outcome = self.outcome(stage)
         return outcome.score if isinstance(outcome, StageScore) else None
 
+    @property
+    def scores(self) -> tuple[float | None, float | None, float | None, float | None]:
+        """The score of each stage."""
+        return self.score(Stage.PLAN), self.score(Stage.RESEARCH), self.score(Stage.REVIEW), self.score(Stage.ANSWER)
+
 
 class ReflectionScore(Frozen):
     """The judge's three scores of one reflection, and the combined scores."""

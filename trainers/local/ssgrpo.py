@@ -40,7 +40,6 @@ from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import judged_attempts, measure_reflections
 from rubricem_agent.rollout.run import Setting, run_groups
 from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Group
 from rubricem_env.judge.scoring import refused_rubrics
@@ -99,13 +98,7 @@ async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
     return {
         "encounter": batch.encounter,
         "true": mean_by_stage(judged.true) if judged.true else {},
-        "judged": mean_by_stage(
-            [
-                [rollout.judgement.score(stage) for stage in STAGES]
-                for group in judged.judgements
-                for rollout in group.rollouts
-            ]
-        ),
+        "judged": mean_by_stage([one.scores for group in judged.judgements for one in group.judgements]),
         **await audit_scores(parts, judged, batch.step),
         "trained_rollouts": len(samples),
         "fallbacks": int(credit.filled.any(axis=1).sum()),

@@ -87,7 +87,7 @@ def rollout_means(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
         "encounter": Counter(one.group.encounter for one in groups).most_common(1)[0][0],
         # Empty outside the almanac, where the truth is not known.
         "true": {stage: value for stage, value in true.items() if value is not None},
-        "judged": mean_by_stage([[row.judged.judgement.score(stage) for stage in STAGES] for row in rows]),
+        "judged": mean_by_stage([row.judged.judgement.scores for row in rows]),
         "habits": habits.model_dump(),
         "lost": sum(not row.is_valid for row in rows),
         "trained_rollouts": sum(row.trained for row in rows),

@@ -49,14 +49,10 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     hours = sum(step.values()) * shape.steps / 3_600
     longest = memory.cached_tokens // shape.total_tokens * shape.gpus // shape.tensor_parallel
     dollars = {kind.what: kind.dollars for kind in calls}
-    run = {
-        name: add_known(
-            None if kind.dollars is None else kind.dollars * shape.steps
-            for kind in calls
-            if kind.what.startswith("judge") is (name == "judge")
-        )
-        for name in ("judge", "search")
-    }
+    run: dict[str, float | None] = {}
+    for name in ("judge", "search"):
+        prices = [kind.dollars for kind in calls if kind.what.startswith("judge") is (name == "judge")]
+        run[name] = None if None in prices else sum(filter(None, prices)) * shape.steps
     judging, judges = judge_gpus(shape, assumed)
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
