@@ -15,7 +15,11 @@ from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parser import EmissionStream
+
+STOP_STRINGS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
+"""What engines are told to stop at."""
 
 
 class Opening(NamedTuple):

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.policy.openai_compatible import STOP_STRINGS
+from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
 from rubricem_agent.policy.text import PHASE, REFUSED, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError

@@ -33,7 +33,7 @@ from rubricem_agent.reflection.reflector import (
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
+from rubricem_env.domain.errors import JudgeError, RubricEMError
 from rubricem_env.judge.audit import Audit, HeldOutAudit
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge, refuse_outage
@@ -343,7 +343,7 @@ class JudgeService(SharedLimits):
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
             rollouts = [one.model_copy(update={"failure": one.failure or str(fault)}) for one in rollouts]
-            lost = RolloutJudgement(judgement=score_trajectory((), (), opinions={}, failure=str(fault)))
+            lost = RolloutJudgement(judgement=score_trajectory((), (), opinions={}))
             judged = GroupJudgement(
                 query_key=group.key,
                 step=scheduled.step,
@@ -355,16 +355,16 @@ class JudgeService(SharedLimits):
         held_out = self.settings.held_out_judge
         if held_out is not None and scheduled.step % held_out.every == 0:
             self._to_audit.append((group, judged))
+        advantages = self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
-        is_valid = [one.is_valid and outcome.is_valid for one, outcome in zip(rollouts, judged.rollouts, strict=True)]
         is_due = scheduled.encounter == "new" or self.settings.reflect_phase == "all"
         is_new = is_due and ticket not in self._launched
-        if self.settings.meta_policy and is_new and any(is_valid):
+        if self.settings.meta_policy and is_new and any(one.is_valid for one in self._judged[name].rollouts):
             self._launched.add(ticket)
             self._attempts[ticket] = judged_attempts(group, judged)
             self.reflections.launch(ticket)
-        return self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
+        return advantages
 
     def _credit_group(
         self,
@@ -401,8 +401,7 @@ class JudgeService(SharedLimits):
         return [spread[row] if one.trained else None for row, one in enumerate(entries)]
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
-        if self._reflector is None:
-            raise UsageError("the judge service has no engine to reflect with; call open() first.")
+        assert self._reflector is not None, "the trainer opens the service before it samples"
         return await self._reflector.reflect(self._attempts[ticket], step=ticket.step)
 
 

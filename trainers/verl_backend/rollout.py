@@ -13,7 +13,7 @@ from typing import Any
 
 from rubricem_agent.build.evals import limits_of
 from rubricem_agent.build.tools import open_tools
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
@@ -23,15 +23,12 @@ from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 from .rows import ScheduledQuery, episode_row
 from .settings import VerlSettings
 
-STOPS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
-"""What engines are told to stop at."""
 AWAY = 8
 """Failures of a search engine in a row, over all episodes of a process, after which it counts as away."""
 
@@ -92,7 +89,7 @@ class _EngineConversation(TokenConversation):
             "top_k": -1,
             "max_tokens": max_tokens,
             "logprobs": True,
-            "stop": list(STOPS),
+            "stop": list(STOP_STRINGS),
             "include_stop_str_in_output": True,
         }
         with boundary(ModelError, "get a turn from the sampling engine"):
@@ -108,7 +105,7 @@ class _EngineConversation(TokenConversation):
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
             if turn.take(token_id, logprob) is not None:
                 return
-        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOPS):
+        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOP_STRINGS):
             turn.end = "stopped"
 
 
@@ -146,14 +143,8 @@ class ServiceCache:
     """The tool cache of all workers on all nodes, which the judge service keeps; `service` is Ray's handle of it."""
 
     def __init__(self, service: Any) -> None:
-        self._service = service
-
-    async def get(self, key: str) -> str | None:
-        found: str | None = await self._service.cached.remote(key)
-        return found
-
-    async def put(self, key: str, text: str) -> None:
-        await self._service.cache.remote(key, text)
+        self.get: Any = service.cached.remote
+        self.put: Any = service.cache.remote
 
     async def aclose(self) -> None:
         return None
