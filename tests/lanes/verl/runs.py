@@ -49,8 +49,10 @@ class Run(NamedTuple):
 
     @property
     def steps(self) -> list[dict[str, Any]]:
+        """The lines of its steps; `rubricem watch` adds scores between them."""
         path = self.folder / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        return [line for line in lines if "benchmark" not in line]
 
     def wait(self, seconds: float, until: Callable[["Run"], bool] = lambda run: False) -> int | None:
         """Until it ends, or something has come to be; its exit code, None while it runs."""
