@@ -534,10 +534,9 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
             known = known or suggest_name(str(key), kind.model_fields, cutoff=0.5)
             raise ConfigError(f"{where} has the unknown key {key!r}; {known}")
         inner = _model_in(field.annotation)
-        if inner is not None:
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, Mapping):
-                    refuse_unknown(part, inner, where=f"{where}{separator}{key}")
+        for part in value if isinstance(value, list) else [value]:
+            if inner is not None and isinstance(part, Mapping):
+                refuse_unknown(part, inner, where=f"{where}{separator}{key}")
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
@@ -571,8 +570,7 @@ def load_tools_config(path: Path) -> ToolsConfig:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as cause:
         raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a TOML file.") from cause
-    inner = settings.get("tools")
-    config = read_tools_config(inner if isinstance(inner, dict) else settings, str(path))
+    config = read_tools_config(settings["tools"] if isinstance(settings.get("tools"), dict) else settings, str(path))
 
     def beside(named: Path | None) -> Path | None:
         return None if named is None else path.parent / named.expanduser()
