@@ -285,6 +285,16 @@ def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs
     return tuple(map(read_logs, begun))
 
 
+def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
+    """What so many searches cost: each of the dearer tool, as if no result were in the cache; empty where none is paid."""
+    tools = configs.load_tools_config(settings) if settings else configs.ToolsConfig()
+    if tools.backend != "web" or tools.remote is not None or tools.replay is not None:
+        return []
+    dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)
+    asked, dollars = Usage(calls=calls), calls * dearer.dollars
+    return [ModelCost(stage="searches, at most", model=dearer.engine, usage=asked, dollars=dollars, is_priced=True)]
+
+
 class PlannedEvaluation(NamedTuple):
     """A run before its first call."""
 
@@ -303,15 +313,9 @@ class PlannedEvaluation(NamedTuple):
         policy = manifests.judge_model(self.config.policy) if is_paid else None
         ids, epochs = self.manifest.inputs.ids, self.config.epochs
         costs = rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
-        tools = configs.load_tools_config(self.config.tools) if policy and self.config.tools else configs.ToolsConfig()
-        if tools.backend == "web" and tools.remote is None and tools.replay is None:
-            # Every answer makes all its calls, each of the dearer tool, as if no result were in the cache.
-            dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)
-            calls = EpisodeLimits().max_calls * len(ids) * epochs
-            asked, dollars = Usage(calls=calls), calls * dearer.dollars
-            stage = "searches, at most"
-            costs.insert(1, ModelCost(stage=stage, model=dearer.engine, usage=asked, dollars=dollars, is_priced=True))
-        return costs
+        # Every answer makes all its calls.
+        searched = search_costs(self.config.tools, EpisodeLimits().max_calls * len(ids) * epochs) if policy else []
+        return [*costs[:1], *searched, *costs[1:]]
 
     def notes(self) -> list[str]:
         """Warnings about settings without effect, as sentences."""

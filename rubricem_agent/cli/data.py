@@ -14,6 +14,7 @@ from rubricem_agent.build.data import (
     teach as run_teacher,
     teacher_prices,
 )
+from rubricem_agent.build.eval_plan import search_costs
 from rubricem_agent.build.training import parse_yaml_assignment
 from rubricem_agent.cli.terminal import (
     INCOMPLETE,
@@ -51,6 +52,7 @@ class TeacherOptions:
     teacher: Annotated[str, typer.Option(help=f"{TEACHER_NAMES}.")] = SCRIPTED
     questions: Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions.")] = None
+    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None
     price: Annotated[
         str | None,
         typer.Option(help="IN,OUT: dollars for a million tokens read and written; the list price by default."),
@@ -59,8 +61,8 @@ class TeacherOptions:
     def config(self, out: Path) -> TeacherConfig:
         """The settings of the run; raises ConfigError where one is malformed, unknown, or given twice."""
         price = None if self.price is None else parse_prices([self.price]).popitem()[1]
-        fields = {"out": out, "teacher": self.teacher, "questions": self.questions, "limit": self.limit, "price": price}
-        given = {key: value for key, value in fields.items() if value is not None}
+        fields = {**vars(self), "out": out, "price": price}
+        given = {key: value for key, value in fields.items() if key != "settings" and value is not None}
         pairs = [parse_yaml_assignment(setting, example="max_output_tokens=16384") for setting in self.settings or ()]
         twice = [key for key, _ in pairs if key in given]
         if twice:
@@ -74,7 +76,6 @@ def teach(
     terminal: Terminal,
     out: Annotated[Path, typer.Option(help="Folder of the run. The same folder again resumes it.")],
     options: TeacherOptions,
-    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None,
     max_dollars: Annotated[
         float | None, typer.Option(min=0, help="Stop before the teacher has cost more; searches have their own budget.")
     ] = None,
@@ -86,7 +87,7 @@ def teach(
 
     The same command resumes a run that was stopped. Exits with 3 where the teacher's server failed for a question.
     """
-    changes = {"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe, "tools": tools, "shards": ray}
+    changes = {"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe, "shards": ray}
     config = options.config(out).model_copy(update=changes)
     count, costs = _estimate(config)
     terminal.say(_describe_costs(count, costs))
@@ -207,17 +208,20 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     """The number of questions, and what they cost; the cost is None where nothing is paid."""
     spec = parse_teacher(config.teacher)
     tasks, _ = read_questions(config)
+    # A trace searches in every round but the last, which answers.
+    searches = search_costs(config.tools, len(tasks) * (config.max_rounds - 1))
+    costs: dict[str, Spent | None] = {one.stage: Spent(usage=one.usage, dollars=one.dollars) for one in searches}
     if spec.backend == SCRIPTED:
-        return len(tasks), {"expected": None, "at most": None}
+        return len(tasks), {**costs, "expected": None, "at most": None}
     expected, at_most = estimate(tasks, prompts_of(config), model=spec.model, prices=teacher_prices(config))
-    return len(tasks), {"expected": expected, "at most": at_most}
+    return len(tasks), {**costs, "expected": expected, "at most": at_most}
 
 
 def _describe_costs(questions: int, costs: dict[str, Spent | None]) -> str:
     lines = [f"{questions} questions."]
     for name, cost in costs.items():
         if cost is None:
-            return f"{questions} questions; the scripted teacher costs nothing."
+            return "\n".join([f"{questions} questions; the scripted teacher costs nothing.", *lines[1:]])
         money = "price unknown" if cost.unpriced_calls else f"${cost.dollars:,.2f}"
         tokens = f"{cost.usage.input_tokens:,} tokens in, {cost.usage.output_tokens:,} out"
         lines.append(f"{name}: {cost.usage.calls:,} calls, {tokens}, {money}")

@@ -67,6 +67,21 @@ def test_a_dry_run_says_calls_and_money_and_sends_nothing() -> None:
     assert shown.count("$") == 2
 
 
+def test_a_dry_run_counts_the_searches_at_the_price_of_the_dearer_tool(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.toml"
+    tools.write_text('backend = "web"\n[google_search]\nengine = "serper"\nfee = 0.5')
+    command = ["dry-run", "--limit", "3", "--tools", str(tools), "max_rounds=5"]
+    # Of five rounds the last answers: 3 questions search 12 times.
+    paid = json.loads(RUN.invoke(data_app, [*command, "--teacher", "gemini:m", "--price", "0,0", "--json"]).output)
+    assert (paid["searches, at most"]["calls"], paid["searches, at most"]["dollars"]) == (12, 6.0)
+    assert paid["at most"]["calls"] == 15
+    told = RUN.invoke(data_app, [*command, "--teacher", "scripted"]).output
+    assert "3 questions; the scripted teacher costs nothing.\nsearches, at most: 12 calls" in told
+    assert "$6.00" in told
+    tools.write_text("[google_search]\nfee = 0.5")
+    assert "searches" not in RUN.invoke(data_app, command).output
+
+
 def test_a_teacher_that_costs_money_is_asked_only_after_a_yes(tmp_path: Path) -> None:
     said = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "run"), "--teacher", "gemini:m"], input="n\n")
 
