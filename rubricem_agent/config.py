@@ -575,14 +575,9 @@ def load_tools_config(path: Path) -> ToolsConfig:
     def beside(named: Path | None) -> Path | None:
         return None if named is None else path.parent / named.expanduser()
 
-    return config.model_copy(
-        update={
-            "corpus": beside(config.corpus),
-            "cache": config.cache.model_copy(update={"path": beside(config.cache.path)}),
-            "record": beside(config.record),
-            "replay": beside(config.replay),
-        }
-    )
+    paths = {name: beside(getattr(config, name)) for name in ("corpus", "record", "replay")}
+    cache = config.cache.model_copy(update={"path": beside(config.cache.path)})
+    return config.model_copy(update={**paths, "cache": cache})
 
 
 def parse_tools(text: str) -> ToolsConfig:
