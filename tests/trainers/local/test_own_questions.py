@@ -185,7 +185,7 @@ def test_the_config_of_the_page_is_read(own, tmp_path):
     text = page.partition("```yaml\n")[2].partition("```")[0].replace("my_index", str(own[0] / "index"))
     (tmp_path / "own.yaml").write_text(text)
     config = read_settings(tmp_path / "own.yaml", LocalConfig)
-    assert (config.judge.ceilings.dollars, config.lora.rank, config.tools.corpus) == (20, 16, own[0] / "index")
+    assert (config.judge.ceilings.tokens, config.lora.rank, config.tools.corpus) == (50_000_000, 16, own[0] / "index")
 
 
 def test_a_held_out_question_that_is_trained_on_is_refused(own):
