@@ -165,6 +165,7 @@ class BankViews:
         self._lock = threading.Lock()
         self._mark: tuple[str, int] | None = None
         self._items: Sequence[BankItem] = ()
+        self._counts: Counter[str] = Counter()
         self._folded: Sequence[str] | None = None
 
     @property
@@ -172,35 +173,33 @@ class BankViews:
         """Why it cannot be changed."""
         return READ_ONLY.format(step=self._recorded.step) if self._recorded is not None else ""
 
-    def _select(self, text: str, status: ItemStatus | None) -> tuple[Sequence[BankItem], Sequence[BankItem]]:
-        """All items as they are now, newest first, and those that contain the text and have the status."""
+    def _select(self, text: str, status: ItemStatus | None) -> tuple[Counter[str], Sequence[BankItem]]:
+        """How many items of each status there are now, and those that contain the text and have the status, newest first."""
         wanted = text.casefold().strip()
         with self._lock:
             mark = self.bank.state_mark
             if mark != self._mark:
                 self._items, self._mark, self._folded = self.bank.items()[::-1], mark, None
+                self._counts = Counter(item.status for item in self._items)
             if wanted and self._folded is None:
                 reflections = (item.reflection for item in self._items)
                 self._folded = [f"{one.question}\n{one.rubrics}\n{one.takeaways}".casefold() for one in reflections]
-            items, folded = self._items, self._folded
+            counts, items, folded = self._counts, self._items, self._folded
         found = (
             [item for item, words in zip(items, folded, strict=True) if wanted in words] if wanted and folded else items
         )
-        return items, found if status is None else [item for item in found if item.status == status]
+        return counts, found if status is None else [item for item in found if item.status == status]
 
     def page(self, wanted: BankFilter) -> BankPage:
         """A page of the items, newest first; `wanted.q` is looked for in question, rubrics and takeaways."""
-        items, matched = self._select(wanted.q, wanted.status)
+        counts, matched = self._select(wanted.q, wanted.status)
         uses = self._uses()
         rows = tuple(_row(item, uses[item.id]) for item in matched[wanted.rows])
-        return self._page(rows, items, wanted, matched=len(matched))
+        return self._page(rows, counts, wanted, matched=len(matched))
 
-    def _page(
-        self, rows: tuple[BankRow, ...], items: Sequence[BankItem], wanted: PageFilter, *, matched: int
-    ) -> BankPage:
-        counts = Counter(item.status for item in items)
+    def _page(self, rows: tuple[BankRow, ...], counts: Counter[str], wanted: PageFilter, *, matched: int) -> BankPage:
         return BankPage(
-            total=len(items),
+            total=counts.total(),
             matched=matched,
             page=wanted.page,
             size=wanted.size,
@@ -219,8 +218,8 @@ class BankViews:
         uses = self._uses()
         found = self.bank.search(text, limit=limit)
         rows = tuple(_row(hit.item, uses[hit.item.id], hit.similarity) for hit in found)
-        items, _ = self._select("", None)
-        return self._page(rows, items, PageFilter(size=limit), matched=len(rows))
+        counts, _ = self._select("", None)
+        return self._page(rows, counts, PageFilter(size=limit), matched=len(rows))
 
     def item(self, number: int) -> BankItemView:
         """An item whole.
