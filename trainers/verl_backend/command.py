@@ -22,7 +22,6 @@ from .planning.plan import print_plan
 from .planning.preflight import require_ready
 
 DEFAULT = "verl_rubricem_8b"
-LAUNCH = f"{__package__}.launch"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{file.stem} has everything it needs on this machine\n")
             return
         # Hydra, Ray and veRL are imported only after the preflight has found them.
-        import_module(LAUNCH).launch(file, chosen.changes)
+        import_module(f"{__package__}.launch").launch(file, chosen.changes)
 
     return run_command("verl_ssgrpo", run)
 

@@ -26,7 +26,6 @@ from .planning.run_shape import value_at
 from .refusals import complete_config
 from .settings import SECTION, VerlSettings, read_section
 
-TRAINER = f"{__package__}.trainer"
 PLUGIN = "rubricem_trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 _CONNECT_SECONDS = 10.0
@@ -47,7 +46,7 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     with closing(lock_folder(Path(config.trainer.default_local_dir).absolute(), key="trainer.default_local_dir")):
         check_resume(config, settings)
         refuse_unreachable(os.environ.get("RAY_ADDRESS", ""))
-        import_module(TRAINER).train(config)
+        import_module(f"{__package__}.trainer").train(config)
 
 
 def set_environment(file: Path) -> None:

@@ -13,29 +13,11 @@ On a CPU two functions are replaced, for which veRL has no switch:
 import os
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 from torch import Tensor
 
-PLATFORM = "VERL_PLATFORM"
-GLOO = "cpu:gloo"
 ENGINE = "transformers"
 REPLICA = f"{__package__}.cpu.replica"
-
-
-def prepare_cpu(platforms: Any, distributed: Any) -> None:
-    """Register the platform, and replace the two functions."""
-    platforms.PlatformRegistry.register("cpu")(import_module(f"{__package__}.cpu.platform").CPUPlatform)
-    distributed.initialize_global_process_group_ray = partial(
-        distributed.initialize_global_process_group_ray, backend=GLOO
-    )
-    Tensor.pin_memory = _unpinned  # type: ignore[assignment,method-assign]
-
-
-def register_engine(base: Any, replica: Any) -> None:
-    """Register the transformers engine by its dotted name; its modules are imported when it is used."""
-    base._ROLLOUT_REGISTRY[(ENGINE, "async")] = f"{REPLICA}.WeightSender"
-    replica.RolloutReplicaRegistry.register(ENGINE, lambda: import_module(REPLICA).TransformersReplica)
 
 
 def _unpinned(self: Tensor, *_: object, **__: object) -> Tensor:
@@ -43,7 +25,15 @@ def _unpinned(self: Tensor, *_: object, **__: object) -> Tensor:
 
 
 if "VERL_USE_EXTERNAL_MODULES" in os.environ:
-    if os.environ.get(PLATFORM) == "cpu":
+    if os.environ.get("VERL_PLATFORM") == "cpu":
         # Before all other modules of veRL, which ask for the platform when they are imported.
-        prepare_cpu(import_module("verl.plugin.platform.platform_manager"), import_module("verl.utils.distributed"))
-    register_engine(import_module("verl.workers.rollout.base"), import_module("verl.workers.rollout.replica"))
+        platforms = import_module("verl.plugin.platform.platform_manager").PlatformRegistry
+        distributed = import_module("verl.utils.distributed")
+        platforms.register("cpu")(import_module(f"{__package__}.cpu.platform").CPUPlatform)
+        start = partial(distributed.initialize_global_process_group_ray, backend="cpu:gloo")
+        distributed.initialize_global_process_group_ray = start  # type: ignore[attr-defined]
+        Tensor.pin_memory = _unpinned  # type: ignore[assignment,method-assign]
+    # By its dotted name: the engine's modules are imported when it is used.
+    import_module("verl.workers.rollout.base")._ROLLOUT_REGISTRY[(ENGINE, "async")] = f"{REPLICA}.WeightSender"
+    replicas = import_module("verl.workers.rollout.replica").RolloutReplicaRegistry
+    replicas.register(ENGINE, lambda: import_module(REPLICA).TransformersReplica)

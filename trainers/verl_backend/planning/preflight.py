@@ -39,8 +39,6 @@ from .run_shape import (
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _QUERY_SECONDS = 20.0
 """A driver that hangs never answers."""
-TRY_INSTEAD = "rubricem train-verl verl_almanac_cpu"
-"""The same recipe on two CPU cores."""
 
 
 class Machine:
@@ -270,5 +268,5 @@ def require_ready(
     things = "thing is" if len(problems) == 1 else "things are"
     message = f"{len(problems)} {things} missing for {file.stem}; nothing was started."
     if file.stem != "verl_almanac_cpu":
-        message += f" The same recipe without GPUs, keys or network: {TRY_INSTEAD}"
+        message += " The same recipe without GPUs, keys or network: rubricem train-verl verl_almanac_cpu"
     raise ConfigError(message)
