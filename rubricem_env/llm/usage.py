@@ -166,14 +166,14 @@ class Meter:
     def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> Spent:
         """What so much use would cost; raises SpendLimitReached where it might pass a limit."""
         needed = self._priced(model, expected.model_copy(update={"calls": max(1, expected.calls)}), fee)
-        committed = sum([*self._spent.values(), *self._reserved], Spent())
+        committed = [*self._spent.values(), *self._reserved]
         needs = (
-            ("calls", committed.usage.calls, needed.usage.calls, self.limits.calls),
-            ("tokens", committed.usage.tokens, needed.usage.tokens, self.limits.tokens),
-            ("dollars", committed.dollars, needed.dollars, self.limits.dollars),
+            ("calls", (one.usage.calls for one in committed), needed.usage.calls, self.limits.calls),
+            ("tokens", (one.usage.tokens for one in committed), needed.usage.tokens, self.limits.tokens),
+            ("dollars", (one.dollars for one in committed), needed.dollars, self.limits.dollars),
         )
-        for unit, used, more, limit in needs:
-            if limit is not None and used + more > limit:
+        for unit, amounts, more, limit in needs:
+            if limit is not None and (used := sum(amounts)) + more > limit:
                 raise SpendLimitReached(
                     f"the next call may need {more:g} {unit} and {used:g} are used or reserved; the limit is "
                     f"{limit:g}. Raise the limit to continue."

@@ -102,8 +102,10 @@ def _runs(text: str) -> set[str]:
         spent = [0, *accumulate(costs)]
         needed = COPIED_WORDS * _WORD_COST
         ends = [offsets[bisect_left(spent, before + needed)] for before in spent if before + needed <= spent[-1]]
-    runs = (letters[start : max(end, start + _FEWEST_LETTERS)] for start, end in zip(offsets, ends, strict=False))
-    return {run for run in runs if len(run) >= _FEWEST_LETTERS}
+    fewest = _FEWEST_LETTERS
+    places = zip(offsets, ends, strict=False)
+    runs = {letters[start : end if end - start >= fewest else start + fewest] for start, end in places}
+    return {run for run in runs if len(run) >= fewest}
 
 
 def _split(words: Iterable[str]) -> tuple[list[str], list[int]]:
