@@ -48,7 +48,6 @@ from rubricem_env.llm.usage import (
     Meter,
     Price,
     SpendLimitReached,
-    SpendLimits,
     Usage,
     listed_with,
     price_name,
@@ -149,14 +148,11 @@ def split_shards(config: configs.TeacherConfig, questions: QuestionFile) -> list
     tasks, almanac = questions
     if count == 1:
         return [(config, questions)]
-    share = SpendLimits(
-        calls=None if limits.calls is None else limits.calls // count,
-        tokens=None if limits.tokens is None else limits.tokens // count,
-        dollars=None if limits.dollars is None else limits.dollars / count,
-    )
     return [
         (
-            config.model_copy(update={"ceilings": share, "out": config.out / f"shard-{number:02d}-of-{count:02d}"}),
+            config.model_copy(
+                update={"ceilings": limits.share(count), "out": config.out / f"shard-{number:02d}-of-{count:02d}"}
+            ),
             (tasks[number::count], almanac),
         )
         for number in range(count)

@@ -1,6 +1,7 @@
 """Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -159,14 +160,5 @@ def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish
 def read_retry_after(failure: errors.APIError) -> float | None:
     """The seconds from the header, or from the RetryInfo that Google puts into the body."""
     headers: Any = failure.response.headers if failure.response is not None else {}
-    return parse_retry_after(headers.get("retry-after")) or _retry_info(failure.details)
-
-
-def _retry_info(details: Any) -> float | None:
-    error = details.get("error", details) if isinstance(details, dict) else {}
-    entries = error.get("details", []) if isinstance(error, dict) else []
-    for entry in entries if isinstance(entries, list) else []:
-        delay = entry.get("retryDelay") if isinstance(entry, dict) else None
-        if isinstance(delay, str) and delay.endswith("s"):
-            return parse_retry_after(delay[:-1])
-    return None
+    told = re.search(r"'retryDelay': '([0-9.]+)s'", str(failure.details))
+    return parse_retry_after(headers.get("retry-after")) or (parse_retry_after(told[1]) if told else None)

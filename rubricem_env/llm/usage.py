@@ -110,6 +110,11 @@ class SpendLimits(Frozen):
     tokens: Count | None = None
     dollars: Annotated[float, Field(ge=0)] | None = None
 
+    def share(self, parts: int) -> "SpendLimits":
+        """Each part's share; at least one call and one token."""
+        counts = {name: whole and max(1, whole // parts) for name, whole in self if name != "dollars"}
+        return SpendLimits(**counts, dollars=self.dollars and self.dollars / parts)
+
 
 class Spent(Frozen):
     """What one phase used. The price of `unpriced_calls` is unknown: their models are in no price table."""

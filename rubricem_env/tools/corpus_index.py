@@ -6,8 +6,9 @@ of its own: several of them may serve copies of one index behind a balancer.
 
 import hashlib
 import json
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ _ANALYZER = "folded_words"
 _SPARE = 8
 """Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
 _POSTINGS = 1_000_000
-"""How many passages the rarest words of a query may have, each word counted, to find passages by themselves."""
-_RANKED = 100
-"""How many of those the more frequent words rank, at least."""
+"""How many passages the rarest words of a query may have, each word counted, to find passages each by itself."""
+_RANKED, _RANKED_ALONE = 40, 100
+"""How many passages all words rank, at least: of those found by pairs of words, and by the rarest words alone."""
 
 
 class IndexedFile(Frozen):
@@ -136,6 +137,13 @@ def stored_form(document: Document, *, row: int, file: int, commit: int) -> tant
     return stored
 
 
+def _rarest(frequency: Mapping[str, int], postings: int) -> list[str]:
+    """The words that stand in so many passages together, the rarest first, and one that stands anywhere in any case."""
+    ordered = sorted(frequency, key=lambda word: (frequency[word], word))
+    totals = accumulate(frequency[word] for word in ordered)
+    return [word for word, total in zip(ordered, totals, strict=True) if total <= postings or total == frequency[word]]
+
+
 class CorpusIndex:
     """An index that is complete. Read by any number of threads and processes."""
 
@@ -171,19 +179,23 @@ class CorpusIndex:
         self, query: str, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
     ) -> list[tuple[int, Document]]:
         """What `search` finds, each with its row."""
-        words = tokenize(query)
-        if not words:
-            return []
-        rarest = self._rarest(words)
-        finds_all = len(rarest) == len(set(words))
         # A word that is asked for twice counts twice, as in the corpus in memory.
-        found = Query.boolean_query(self._any("words", [word for word in words if word in rarest]))
-        number = limit if finds_all else max(_RANKED, 4 * limit)
-        hits = self._hits(found, limit=number + _SPARE, years=years, fields=fields)
-        if not finds_all and hits:
-            among = Query.const_score_query(Query.boolean_query(self._any("row", [row for _, row, _ in hits])), 0.0)
-            ranked = Query.boolean_query([(Occur.Must, among), *self._any("words", words)])
-            hits = self._hits(ranked, limit=limit + _SPARE, years=None, fields=frozenset())
+        words, search = tokenize(query), partial(self._hits, years=years, fields=fields)
+        frequency = {word: self._searcher.doc_freq("words", word) for word in set(words)}
+        if self.manifest.format < FORMAT or len(_rarest(frequency, _POSTINGS // 2)) == len(frequency):
+            hits = search(Query.boolean_query(self._any("words", words)), limit=limit + _SPARE)
+        else:
+            number = max(_RANKED, 4 * limit)
+            hits = search(self._paired(words, frequency), limit=number)
+            if len(hits) < number:  # Words that seldom stand together.
+                rarest = _rarest(frequency, _POSTINGS)
+                alone = self._any("words", [word for word in words if word in rarest])
+                hits = search(Query.boolean_query(alone), limit=max(_RANKED_ALONE, number))
+            ranked = self._scored(self._any("row", [row for _, row, _ in hits]), words)
+            # Looking up rows takes as long as ranking them.
+            rows = {(address.segment_ord, address.doc): row for _, row, address in hits}
+            found = self._searcher.search(ranked, limit + _SPARE, count=False).hits
+            hits = [(float(score), rows[at.segment_ord, at.doc], at) for score, at in found]
         ordered = sorted(hits, key=lambda found: (-found[0], found[1]))[:limit]
         return [(row, self._document(address)) for _, row, address in ordered]
 
@@ -196,17 +208,24 @@ class CorpusIndex:
         hits = self._hits(Query.boolean_query(self._any("row", rows)), limit=len(rows), years=years, fields=fields)
         return {row: self._document(address) for _, row, address in hits}
 
-    def _rarest(self, words: Sequence[str]) -> set[str]:
-        """The words that find passages: all, or the rarest of them where all together stand in too many."""
-        if self.manifest.format < FORMAT:
-            return set(words)
-        frequency = {word: self._searcher.doc_freq("words", word) for word in set(words)}
-        ordered = sorted(frequency, key=lambda word: (frequency[word], word))
-        totals = accumulate(frequency[word] for word in ordered)
-        # The first word that stands anywhere finds, however frequent it is.
-        return {
-            word for word, total in zip(ordered, totals, strict=True) if total <= _POSTINGS or total == frequency[word]
-        }
+    def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query:
+        """The passages with one of the rarest words, or with two of the next, scored by all of these."""
+        alone = [word for word in _rarest(frequency, _POSTINGS // 100) if frequency[word] <= _POSTINGS // 100]
+        counted = _rarest(frequency, 2 * _POSTINGS)
+        pairs = list(combinations(counted[len(alone) :], 2))
+        # A pair takes as long as its rarer word.
+        led = accumulate(frequency[rarer] for rarer, _ in pairs)
+        found = self._any("words", alone)
+        for pair, total in zip(pairs, led, strict=True):
+            if total <= _POSTINGS // 5:
+                both = [(Occur.Must, word) for _, word in self._any("words", pair)]
+                found.append((Occur.Should, Query.boolean_query(both)))
+        return self._scored(found, [word for word in words if word in counted])
+
+    def _scored(self, found: Sequence[tuple[Occur, Query]], words: Sequence[str]) -> Query:
+        """What any of the clauses finds, scored by the words alone."""
+        among = Query.const_score_query(Query.boolean_query(found), 0.0)
+        return Query.boolean_query([(Occur.Must, among), *self._any("words", words)])
 
     def _any(self, field: str, values: Sequence[str | int]) -> list[tuple[Occur, Query]]:
         """The clauses of a query for any of the values: several times faster than one query for a set of values."""

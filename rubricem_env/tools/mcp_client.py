@@ -182,12 +182,8 @@ class Connection:
         self._lost = self._loop.create_future()
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
-        self.reason: str = ""
-        """Why it could not be opened; "" if it could, or if nothing is known."""
-        self.is_refused = False
-        """The server refused the connection, such as for its token."""
-        self.is_hopeless = False
-        """A retry cannot help: the connection was refused, or the program does not exist."""
+        self.cause: BaseException | None = None
+        """Why it could not be opened; None if it could, or if nothing is known."""
 
     @property
     def is_usable(self) -> bool:
@@ -253,10 +249,8 @@ class Connection:
         # The first single exception inside groups and wrappers is the one that a person can act on.
         while isinstance(cause, BaseExceptionGroup) or (isinstance(cause, ToolError) and cause.__cause__ is not None):
             cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
-        if cause is not None and not self._session.done():
-            self.reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200]
-            self.is_refused = is_refusal(cause)
-            self.is_hopeless = self.is_refused or isinstance(cause, FileNotFoundError | PermissionError)
+        if not self._session.done():
+            self.cause = cause
         self._lost.set_result(None)
 
 
@@ -356,11 +350,13 @@ class McpLink:
             connection.drop()
             raise ToolFailure(f"{self.name} does not answer.", status=ToolStatus.TIMEOUT, is_retryable=True) from late
         except BoundaryError as failure:
-            advice = "; check its address and its token" if connection.is_refused else ""
-            reason = f"{connection.reason or failure}{advice}"
-            raise ToolFailure(
-                f"{self.name} cannot be reached: {reason}.", is_retryable=not connection.is_hopeless
-            ) from failure
+            cause, is_refused = connection.cause, is_refusal(connection.cause)
+            reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200] if cause else str(failure)
+            advice = "; check its address and its token" if is_refused else ""
+            # The program of a child may not exist.
+            is_hopeless = is_refused or isinstance(cause, FileNotFoundError | PermissionError)
+            message = f"{self.name} cannot be reached: {reason}{advice}."
+            raise ToolFailure(message, is_retryable=not is_hopeless) from failure
 
     async def _run(self, connection: Connection, work: Coroutine[Any, Any, Result], repeats: bool) -> Result:
         try:

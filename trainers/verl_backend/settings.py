@@ -146,14 +146,8 @@ def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
     The search engines' rates stay whole: all workers take their turns from one limiter, the judge service's or the tool
     server's.
     """
-    budget = tools.budget
-    part: dict[str, object] = {
-        name: None if whole is None else max(1, whole // workers)
-        for name, whole in (("calls", budget.calls), ("tokens", budget.tokens))
-    }
-    part["dollars"] = None if budget.dollars is None else budget.dollars / workers
     mounted = [one.model_copy(update={"concurrency": max(1, one.concurrency // workers)}) for one in tools.mounted]
-    return tools.model_copy(update={"budget": budget.model_copy(update=part), "mounted": tuple(mounted)})
+    return tools.model_copy(update={"budget": tools.budget.share(workers), "mounted": tuple(mounted)})
 
 
 AGENT_LOOP = "rubricem"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tantivy", reason="needs the extra 'documents'")
@@ -68,6 +69,22 @@ def test_frequent_words_rank_what_the_rare_ones_find(tmp_path, monkeypatch):
     assert ids(index, "fox red missing") == whole[:5]
     assert sorted(ids(index, "hen fox red"))[:1] == ["m0"]
     assert len(ids(index, "red owl")) == 10
+
+
+def test_pairs_of_words_find_nearly_what_all_words_would(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    # By Zipf's law: w1 stands in every passage, w20 in a quarter, w119 in about 100.
+    texts = [" ".join(f"w{word}" for word in rng.zipf(1.3, 60) if word < 400) for _ in range(4_000)]
+    build(tmp_path / "ix", write_rows(tmp_path / "rows.jsonl", *(memo(row, text) for row, text in enumerate(texts))))
+    index = CorpusIndex(tmp_path / "ix")
+    queries = [" ".join(f"w{word}" for word in rng.permutation(120)[:5] + 1) + " w1" for _ in range(60)]
+    whole = [index.search(query, limit=3) for query in queries]
+    # Of five words, those in at most 800 passages together lead pairs; each by itself would find too many.
+    monkeypatch.setattr(corpus_index, "_POSTINGS", 4_000)
+    paired = [index.search(query, limit=3) for query in queries]
+    assert {len(found) for found in paired} == {3}
+    assert sum(found[0] == wanted[0] for found, wanted in zip(paired, whole, strict=True)) >= 48
+    assert 126 <= sum(one in wanted for found, wanted in zip(paired, whole, strict=True) for one in found) < 180
 
 
 def test_nothing_in_a_query_is_an_operator(tmp_path):
