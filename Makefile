@@ -35,7 +35,7 @@ demo: $(VENV)/.installed-core
 # One process checks the types while another runs the tests of the core; then two run the rest. No test runs twice.
 test: $(VENV)/.installed-test
 	$(MAKE) --jobs 2 --output-sync=line --no-print-directory lint core-tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
 	$(BIN)/python -m coverage combine --append --quiet .coverage-core
 	$(BIN)/python -m coverage report --skip-covered --fail-under=95
 

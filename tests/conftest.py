@@ -12,3 +12,10 @@ if find_spec("hypothesis"):  # the lanes' environments have none
 
     settings.register_profile("rubricem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("rubricem")
+
+# Files of a minute or so, which begin first: at the end one process would wait for the other.
+SLOW = ("test_killed.py", "test_own_questions.py", "test_tiny_policy.py", "test_simulate.py", "test_train.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in SLOW)
