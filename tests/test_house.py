@@ -16,7 +16,6 @@ SMALL = {
     "rubricem_env/concurrency.py",
     "rubricem_env/exports.py",
     "rubricem_env/registration.py",
-    "rubricem_agent/cli/corpus.py",
     "rubricem_agent/adapters/credit.py",
     "rubricem_agent/adapters/local_play.py",
     "rubricem_agent/adapters/trl.py",
@@ -40,8 +39,8 @@ def classes(tree: ast.AST) -> list[str]:
     return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
-def test_there_are_at_most_235_modules():
-    assert len(MODULES) <= 235
+def test_there_are_at_most_230_modules():
+    assert len(MODULES) <= 230
 
 
 def test_the_product_does_not_grow():

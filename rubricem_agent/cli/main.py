@@ -9,14 +9,13 @@ import typer
 from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
-from rubricem_agent.cli.corpus import corpus_app
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
 from rubricem_agent.cli.judge import calibrate, judge
 from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, theory_app, view
 from rubricem_agent.cli.probe import probe
-from rubricem_agent.cli.tools import tools_app
+from rubricem_agent.cli.tools import corpus_app, tools_app
 from rubricem_agent.cli.train import train, train_verl, watch
 from rubricem_env import __version__
 from rubricem_env.domain.errors import RubricEMError, UsageError

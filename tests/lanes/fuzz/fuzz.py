@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rubricem_agent.build.training import read_yaml
+from rubricem_agent.cli.look import read_credit_file
 from rubricem_agent.config import load_tools_config
 from rubricem_agent.evals.files import read_answers
 from rubricem_agent.learn.checkpoint import find_checkpoint, json_part, load_checkpoint, save_checkpoint
-from rubricem_agent.learn.credit_file import read_credit_file
 from rubricem_agent.memory.gate import WriteGate
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy

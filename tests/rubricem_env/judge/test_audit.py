@@ -15,8 +15,7 @@ from rubricem_env.judge.audit import (
     measure_agreement,
     probe_length,
 )
-from rubricem_env.judge.base import Contrast, Group, Proposal, ScoringRequest, ScoringResult
-from rubricem_env.judge.ensemble import EnsembleJudge
+from rubricem_env.judge.base import Contrast, EnsembleJudge, Group, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, drop_rubrics
 from rubricem_env.judge.rules_judge import RulesJudge

@@ -6,8 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.look import credit
-from rubricem_agent.learn.credit_file import parse_credit_request, read_credit_file
+from rubricem_agent.cli.look import credit, parse_credit_request, read_credit_file
 from rubricem_env.domain.errors import FileFormatError
 
 app = typer.Typer()
