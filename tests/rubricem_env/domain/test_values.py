@@ -58,6 +58,7 @@ def test_a_stage_without_an_outcome_was_not_asked_for_and_is_not_zero():
     assert judgement.score(Stage.PLAN) == 0.0
     assert judgement.score(Stage.ANSWER) is None
     assert judgement.outcome(Stage.ANSWER) == Unscored(reason="not_asked")
+    assert judgement.scores == (0.0, None, None, None)
 
 
 def test_a_rubrics_id_ignores_case_spacing_and_unicode_form_but_not_stage_or_polarity():
