@@ -1,7 +1,6 @@
 """Gemini through google-genai, with response schemas. Retries are ours: the library's ignore Retry-After."""
 
 import json
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -150,15 +149,22 @@ def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish
         # A part with usage alone has no candidate either. A blocked prompt has a reason.
         return "", "blocked" if response.prompt_feedback and response.prompt_feedback.block_reason else None, ""
     parts = (candidate.content.parts if candidate.content else None) or []
-    text, thought = (
-        "".join(part.text for part in parts if part.text and bool(part.thought) is is_thought)
-        for is_thought in (False, True)
-    )
+    text = "".join(part.text for part in parts if part.text and not part.thought)
+    thought = "".join(part.text for part in parts if part.text and part.thought)
     return text, _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None, thought
 
 
 def read_retry_after(failure: errors.APIError) -> float | None:
     """The seconds from the header, or from the RetryInfo that Google puts into the body."""
     headers: Any = failure.response.headers if failure.response is not None else {}
-    told = re.search(r"'retryDelay': '([0-9.]+)s'", str(failure.details))
-    return parse_retry_after(headers.get("retry-after")) or (parse_retry_after(told[1]) if told else None)
+    return parse_retry_after(headers.get("retry-after")) or _retry_info(failure.details)
+
+
+def _retry_info(details: Any) -> float | None:
+    error = details.get("error", details) if isinstance(details, dict) else {}
+    entries = error.get("details", []) if isinstance(error, dict) else []
+    for entry in entries if isinstance(entries, list) else []:
+        delay = entry.get("retryDelay") if isinstance(entry, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return parse_retry_after(delay[:-1])
+    return None

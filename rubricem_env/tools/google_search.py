@@ -42,9 +42,11 @@ def read_grounding(answer: str, metadata: types.GroundingMetadata | None) -> tup
 def _words(answer: str, segment: types.Segment | None) -> str:
     if segment is None:
         return ""
+    if segment.text:
+        return segment.text
     # Offsets count bytes of the answer in UTF-8; the end is exclusive.
     words = answer.encode()[segment.start_index or 0 : segment.end_index or 0]
-    return segment.text or words.decode("utf-8", "ignore")
+    return words.decode("utf-8", "ignore")
 
 
 SYSTEM = (

@@ -60,6 +60,7 @@ async def test_a_truncated_or_blocked_reply_says_so(kind, finish, expected):
 
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}
 GOOGLES_429 = {"error": {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [RETRY_INFO]}}
+QUOTING_429 = {"error": {"code": 429, "message": "quota of 'x', 'retryDelay': '900s'", "status": "RESOURCE_EXHAUSTED"}}
 LATER = {"retry-after": "7"}
 FAILURES = [
     *((ModelReply("slow", status=status, headers=LATER), True, 7.0, "slow") for status in (429, 500, 503)),
@@ -77,6 +78,7 @@ FAILURES = [
         ("openai", ModelReply(raw=b'"' + b"x" * 6_000_000), True, None, "more than 5,000,000 bytes"),
         ("gemini", ModelReply(raw=b'"' + b"x" * 21_000_000), True, None, "more than 20,000,000 bytes"),
         ("gemini", ModelReply(status=429, raw=json.dumps(GOOGLES_429).encode()), True, 12.5, "429: quota"),
+        ("gemini", ModelReply(status=429, raw=json.dumps(QUOTING_429).encode()), True, None, "429: quota"),
     ],
 )
 async def test_a_failure_says_whether_and_when_the_same_request_may_succeed(kind, reply, is_retryable, wait, said):
