@@ -526,7 +526,9 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
         field = kind.model_fields.get(key)
         if field is None:
             if RENAMED.get(key) in kind.model_fields:
-                raise ConfigError(f"{where} has {key!r}, which is {RENAMED[key]!r} now; its values are the same.")
+                raise ConfigError(
+                    f"{where} has the key {key!r}, which is {RENAMED[key]!r} now; its values are the same."
+                )
             groups = {name: _model_in(one.annotation) for name, one in kind.model_fields.items()}
             inside = [name for name, one in groups.items() if one and key in one.model_fields]
             known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else ""

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from rubricem_agent.build.watch import MARKER, saved_steps
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
@@ -25,6 +23,7 @@ from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.reflection.reflector import JudgedAttempt
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
 from rubricem_env.domain.trajectory import Trajectory
@@ -87,19 +86,24 @@ def save_service(root: Path, states: Mapping[str, object], *, bank: RubricBank, 
     save_checkpoint(root, step=step, parts=parts)
 
 
-_WAITING = ("ticket", "rubrics", "attempts")
-"""The judged group of a pending reflection. The rubrics are the group's, so they are saved once."""
-_GROUP = TypeAdapter(tuple[Ticket, tuple[Rubric, ...], tuple[tuple[Trajectory, Judgement], ...]])
+class WaitingGroup(Frozen):
+    """The judged group of a pending reflection. The rubrics are the group's, so they are saved once."""
+
+    ticket: Ticket
+    rubrics: tuple[Rubric, ...]
+    attempts: tuple[tuple[Trajectory, Judgement], ...]
 
 
 def pack_attempts(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
     pairs = tuple((one.reading.trajectory, one.judgement) for one in attempts)
-    return dict(zip(_WAITING, _GROUP.dump_python((ticket, attempts[0].rubrics, pairs), mode="json"), strict=True))
+    return WaitingGroup(ticket=ticket, rubrics=attempts[0].rubrics, attempts=pairs).model_dump(mode="json")
 
 
 def unpack_attempts(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]:
-    ticket, rubrics, pairs = _GROUP.validate_python([form[name] for name in _WAITING], strict=False)
-    return ticket, tuple(JudgedAttempt(read_trajectory(run), judgement, rubrics) for run, judgement in pairs)
+    group = WaitingGroup.model_validate(form, strict=False)
+    return group.ticket, tuple(
+        JudgedAttempt(read_trajectory(trajectory), judgement, group.rubrics) for trajectory, judgement in group.attempts
+    )
 
 
 def prune(folder: Path, *, step: int, keep: int | None) -> None:

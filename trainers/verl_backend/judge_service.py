@@ -33,7 +33,7 @@ from rubricem_agent.reflection.reflector import (
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.errors import JudgeError, RubricEMError
+from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.audit import Audit, HeldOutAudit
 from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge, refuse_outage
@@ -401,7 +401,8 @@ class JudgeService(SharedLimits):
         return [spread[row] if one.trained else None for row, one in enumerate(entries)]
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
-        assert self._reflector is not None, "the trainer opens the service before it samples"
+        if self._reflector is None:
+            raise UsageError("the judge service has no engine to reflect with; call open() first.")
         return await self._reflector.reflect(self._attempts[ticket], step=ticket.step)
 
 

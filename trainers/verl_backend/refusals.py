@@ -93,12 +93,16 @@ def _separate(config: Any, settings: VerlSettings) -> Iterator[str]:
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     updates, batch = config.trainer.v1.separate_async.parameter_sync_step, config.data.train_batch_size
     transport = rollout.checkpoint_engine.backend
-    is_lost = transport == "naive" or (config.trainer.device == "cpu" and transport != RAY)
-    if is_lost or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
+    if config.trainer.device == "cpu" and transport not in ("naive", RAY):
+        yield (
+            f"{SEPARATE} on a CPU takes no transport but {RAY!r}, and the config has {transport!r}, which goes from "
+            f"GPU to GPU. Set actor_rollout_ref.rollout.checkpoint_engine.backend={RAY}."
+        )
+    if transport == "naive" or rollout.nnodes < 1 or rollout.n_gpus_per_node < 1:
         yield (
             f"{SEPARATE} samples on GPUs of its own, and the config has nodes={rollout.nnodes} of "
             f"{rollout.n_gpus_per_node} for them and the transport {transport!r}. Set nnodes, n_gpus_per_node and "
-            f"checkpoint_engine.backend (nccl; on a CPU no other than {RAY}) under actor_rollout_ref.rollout."
+            "checkpoint_engine.backend (nccl; on a CPU ray) under actor_rollout_ref.rollout."
         )
     if updates > 1 and (config.trainer.device == "cpu" or actor.fsdp_config.param_offload):
         yield (

@@ -186,8 +186,11 @@ class CurriculumStream:
                 }
                 for index, key in enumerate(batch.keys)
             ]
-        # With a None beside it a list is one object, and no column of its own.
-        return {name: np.array([value, None], dtype=object)[:1] for name, value in self._waiting.pop(0).items()}
+        row: Row = {}
+        for name, value in self._waiting.pop(0).items():
+            row[name] = np.empty(1, dtype=object)
+            row[name][0] = value
+        return row
 
     def state_dict(self) -> dict[str, Any]:
         """The curriculum's state, and the prompts of its step that are not requested yet; as JSON."""

@@ -49,7 +49,7 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
 def test_the_former_key_of_the_held_out_judge_answers_with_its_new_name(tmp_path):
     settings = tmp_path / "run.yaml"
     settings.write_text("policy: tiny\nout: x\naudit: {every: 1}\n")
-    with pytest.raises(ConfigError, match="has 'audit', which is 'held_out_judge' now"):
+    with pytest.raises(ConfigError, match="has the key 'audit', which is 'held_out_judge' now"):
         read_settings(settings, LocalConfig)
 
 

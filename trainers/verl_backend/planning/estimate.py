@@ -208,14 +208,14 @@ def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallK
 
 def is_own(urls: str) -> bool:
     """Whether servers are within this machine or its network, so that their calls cost nothing but their GPUs."""
-    for host in map(url_host, urls.split(",")):
-        try:
-            is_near = ip_address(host).is_private
-        except ValueError:
-            is_near = bool(host) and ("." not in host or host.endswith((".local", ".internal")))
-        if not is_near:
-            return False
-    return True
+    return all(map(_is_near, map(url_host, urls.split(","))))
+
+
+def _is_near(host: str) -> bool:
+    try:
+        return ip_address(host).is_private
+    except ValueError:
+        return bool(host) and ("." not in host or host.endswith((".local", ".internal")))
 
 
 def judge_gpus(shape: RunShape, assumed: Assumptions) -> tuple[float, int]:

@@ -51,8 +51,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     dollars = {kind.what: kind.dollars for kind in calls}
     run: dict[str, float | None] = {}
     for name in ("judge", "search"):
-        prices = [kind.dollars for kind in calls if kind.what.startswith("judge") is (name == "judge")]
-        run[name] = None if None in prices else sum(filter(None, prices)) * shape.steps
+        step_dollars = add_known(kind.dollars for kind in calls if kind.what.startswith("judge") is (name == "judge"))
+        run[name] = None if step_dollars is None else step_dollars * shape.steps
     judging, judges = judge_gpus(shape, assumed)
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
