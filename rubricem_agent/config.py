@@ -505,6 +505,11 @@ class ToolsConfig(Frozen):
     replay: Path | None = None
     """Answer from this record only."""
 
+    @property
+    def asks_engines(self) -> bool:
+        """Whether this process asks search engines itself."""
+        return self.backend == "web" and self.remote is None and self.replay is None
+
     @model_validator(mode="after")
     def _records_or_replays(self) -> Self:
         if self.record is not None and self.replay is not None:
@@ -525,14 +530,12 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            if RENAMED.get(key) in kind.model_fields:
-                raise ConfigError(
-                    f"{where} has the key {key!r}, which is {RENAMED[key]!r} now; its values are the same."
-                )
+            if (now := RENAMED.get(key)) in kind.model_fields:
+                raise ConfigError(f"{where} has the key {key!r}, which is {now!r} now; its values are the same.")
             groups = {name: _model_in(one.annotation) for name, one in kind.model_fields.items()}
             inside = [name for name, one in groups.items() if one and key in one.model_fields]
-            known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else ""
-            known = known or suggest_name(str(key), kind.model_fields, cutoff=0.5)
+            alike = suggest_name(str(key), kind.model_fields, cutoff=0.5)
+            known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else alike
             raise ConfigError(f"{where} has the unknown key {key!r}; {known}")
         inner = _model_in(field.annotation)
         for part in value if isinstance(value, list) else [value]:

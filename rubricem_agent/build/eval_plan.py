@@ -288,7 +288,7 @@ def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs
 def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
     """What so many searches cost: each of the dearer tool, as if no result were in the cache; empty where none is paid."""
     tools = configs.load_tools_config(settings) if settings else configs.ToolsConfig()
-    if tools.backend != "web" or tools.remote is not None or tools.replay is not None:
+    if not tools.asks_engines:
         return []
     dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)
     asked, dollars = Usage(calls=calls), calls * dearer.dollars

@@ -69,7 +69,7 @@ def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list
 
     Gemini is asked for one token without a search, which has a fee; another engine is asked one query.
     """
-    if tools.backend != "web" or tools.remote is not None or tools.replay is not None:
+    if not tools.asks_engines:
         return []
 
     def probe(search: config.SearchConfig) -> Probe:

@@ -152,6 +152,18 @@ def read_local_settings(config: Path, changes: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
+def run_verl(arguments: Sequence[str]) -> int:
+    """Train on veRL in this process; returns the exit code."""
+    backend: Any = import_module("rubricem_trainers.verl_backend.command")
+    code: int = backend.main(arguments)
+    return code
+
+
+def run_credit_noise(terminal: object, **sizes: object) -> None:
+    """Compare the credit methods on attempts whose true credit is known, under a noisy judge."""
+    import_module("rubricem_trainers.experiments.credit_noise").run(terminal, **sizes)
+
+
 class Trainer:
     """A running trainer process. This object and the process both hold the lock of its folder."""
 

@@ -218,10 +218,13 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
 
 
 def _describe_costs(questions: int, costs: dict[str, Spent | None]) -> str:
-    lines = [f"{questions} questions."]
+    teacher_is_free = None in costs.values()
+    lines = [
+        f"{questions} questions; the scripted teacher costs nothing." if teacher_is_free else f"{questions} questions."
+    ]
     for name, cost in costs.items():
         if cost is None:
-            return "\n".join([f"{questions} questions; the scripted teacher costs nothing.", *lines[1:]])
+            continue
         money = "price unknown" if cost.unpriced_calls else f"${cost.dollars:,.2f}"
         tokens = f"{cost.usage.input_tokens:,} tokens in, {cost.usage.output_tokens:,} out"
         lines.append(f"{name}: {cost.usage.calls:,} calls, {tokens}, {money}")

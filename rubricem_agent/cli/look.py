@@ -4,7 +4,6 @@ import asyncio
 import json
 import webbrowser
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from rubricem_agent.build.hub import CARD, plan_upload, send_upload
 from rubricem_agent.build.tools import open_tools, over_mcp
+from rubricem_agent.build.training import run_credit_noise
 from rubricem_agent.build.viewer import serve_viewer
 from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
@@ -135,7 +135,7 @@ def read_credit_file(path: Path) -> CreditRequest:
 
 def parse_credit_request(text: str) -> CreditRequest:
     """The request in a JSON text."""
-    content = _load(text)
+    content = _load_json(text)
     for key in content:
         if key not in CREDIT_KEYS:
             raise FileFormatError(f"unknown key {key!a}; {suggest_name(key, CREDIT_KEYS)}")
@@ -154,7 +154,7 @@ def parse_credit_request(text: str) -> CreditRequest:
         raise FileFormatError(str(cause)) from cause
 
 
-def _load(text: str) -> Mapping[str, Any]:
+def _load_json(text: str) -> Mapping[str, Any]:
     try:
         content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
     except json.JSONDecodeError as cause:
@@ -216,8 +216,7 @@ def theory_credit(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of faults and noise, from 0.")] = 1,
 ) -> None:
     """Compare every credit method with the true credit of each stage as the judge gets noisier."""
-    experiment: Any = import_module("rubricem_trainers.experiments.credit_noise")
-    experiment.run(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
+    run_credit_noise(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
 
 
 @command

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from rubricem_agent.build.training import (
     interruptible,
     open_trackers,
     read_trainer_command,
+    run_verl,
     trainer_environment,
 )
 from rubricem_agent.build.watch import Engine, Watch, watch as watch_run
@@ -140,8 +140,7 @@ def train_verl(
     options += [word for change in assume or [] for word in ("--assume", change)]
     if "=" in config:  # a change, where no config is named
         config, changes = "verl_rubricem_8b", [config, *(changes or [])]
-    command_of: Any = import_module("rubricem_trainers.verl_backend.command")
-    raise typer.Exit(command_of.main(["--config-name", config, *options, "--", *(changes or [])]))
+    raise typer.Exit(run_verl(["--config-name", config, *options, "--", *(changes or [])]))
 
 
 def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:

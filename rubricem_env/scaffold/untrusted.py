@@ -27,7 +27,8 @@ _TABLES: Mapping[str, Mapping[str, str]] = json.loads(package_text("rubricem_env
 CONTROL_TAGS = _TABLES["tags"]
 """By model family, what is a control token between angle brackets: regular expressions, separated by spaces.
 
-Names that HTML has too count in their exact form alone. Tokens that begin with `<|` or `<\uff5c`, as those of Llama 3 and 4, Phi, GPT, Granite, Kimi and DeepSeek, need no list."""
+Names that HTML has too count in their exact form alone. Tokens that begin with `<|` or `<\uff5c` need no list: those of
+Llama 3 and 4, Phi, GPT, Granite, Kimi and DeepSeek."""
 CONTROL_BRACKETS = _TABLES["brackets"]
 """The same between square brackets. Those of EXAONE begin with `[|`, those of MiniMax are `]~b]` and `[e~[`."""
 

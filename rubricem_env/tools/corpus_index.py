@@ -180,7 +180,8 @@ class CorpusIndex:
     ) -> list[tuple[int, Document]]:
         """What `search` finds, each with its row."""
         # A word that is asked for twice counts twice, as in the corpus in memory.
-        words, search = tokenize(query), partial(self._hits, years=years, fields=fields)
+        words = tokenize(query)
+        search = partial(self._hits, years=years, fields=fields)
         frequency = {word: self._searcher.doc_freq("words", word) for word in set(words)}
         if self.manifest.format < FORMAT or len(_rarest(frequency, _POSTINGS // 2)) == len(frequency):
             hits = search(Query.boolean_query(self._any("words", words)), limit=limit + _SPARE)

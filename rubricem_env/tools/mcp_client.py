@@ -273,7 +273,9 @@ class McpLink:
         attempts: int = 6,
         repeats_lost_calls: bool = True,
     ) -> None:
-        """Each opener connects to one server. `timeout` is for one try of a call, `total` for all of them with reconnections and waits, both in seconds.
+        """Each opener connects to one server. `timeout` is for one try of a call, in seconds.
+
+        `total` is for all tries of a call, with their reconnections and waits.
 
         `concurrency` is the number of calls at once. After a lost connection a call gets up to `attempts` tries, the
         first included. Use `repeats_lost_calls=False` for tools that change something: a call whose connection died may

@@ -205,7 +205,7 @@ def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Problem]
     if tools.remote is not None:
         url = tools.remote.url
         built["tools"] = lambda: read_secret(environ, TOKEN_VARIABLE, purpose=f"the tool server {url}")
-    elif tools.backend == "web" and tools.replay is None:
+    elif tools.asks_engines:
         for search in (tools.google_search, tools.snippet_search):
             for one in search.in_order:
                 name = ENGINES[one.engine].spec.name
