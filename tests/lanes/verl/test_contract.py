@@ -3,12 +3,14 @@
 import importlib.metadata
 import inspect
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+import verl
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
@@ -182,6 +184,22 @@ def test_a_row_carries_its_advantages_and_the_estimator_returns_them_as_they_are
         token_level_rewards=row["rm_scores"], response_mask=torch.ones(3), config=None
     )
     assert [one.tolist() for one in given] == [[0.5, 0.0, -1.0]] * 2
+
+
+def test_nothing_in_verl_trains_a_prompt_that_rows_share_once():
+    """Its prefix grouping has a key and a forward pass, which no engine calls: see `_unsupported` in refusals.py.
+
+    Where this fails the key may work, and Phase A need not repeat the prompt of a question's candidates.
+    """
+    sources = {file: file.read_text(errors="replace") for file in Path(verl.__file__).parent.rglob("*.py")}
+    defined = next(file for file, text in sources.items() if "def forward_micro_batch_with_prefix_grouper" in text)
+    named = {file for file, text in sources.items() if "prefix_grouper_utils" in text or "PrefixGrouper(" in text}
+    assert named <= {defined}
+    # What reads the key: the old trainers, which sort their rows by it, and a patch that no one asks for.
+    readers = {file.parent.name for file, text in sources.items() if "use_prefix_grouper" in text}
+    assert readers.isdisjoint({"v1", "fsdp", "engine", "workers"})
+    asked = [file for file, text in sources.items() if "use_prefix_grouper=" in text]
+    assert asked == []
 
 
 def trainer_of(**known):

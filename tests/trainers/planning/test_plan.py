@@ -289,6 +289,41 @@ def test_the_links_set_the_time_of_an_update_where_they_are_slower_than_the_gpus
 
 
 @pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        # update, log-probabilities, reference; twice the work backward, and one to recompute
+        ([], 6),
+        (["algorithm.rollout_correction={bypass_mode: true, rollout_is: null}"], 5),
+        (["actor_rollout_ref.actor.use_kl_loss=false"], 5),
+        (["actor_rollout_ref.model.enable_gradient_checkpointing=false"], 5),
+    ],
+)
+def test_a_pass_that_the_config_saves_is_not_planned(changes: list[str], passes: int, recipe: Recipe) -> None:
+    all_six = estimate_times(recipe(), QWEN, ALIKE, layout="async")
+    planned = estimate_times(recipe(*changes), QWEN, ALIKE, layout="async")
+    assert planned.task_seconds == pytest.approx(all_six.task_seconds * passes / 6)
+    assert planned.lesson_seconds == pytest.approx(all_six.lesson_seconds * passes / 6)
+
+
+def test_without_a_reference_no_weights_wait_on_the_host(recipe: Recipe) -> None:
+    kept = [f"actor_rollout_ref.actor.fsdp_config.{what}_offload=false" for what in ("param", "optimizer")]
+    assert plan_memory(recipe(*kept, "actor_rollout_ref.actor.use_kl_loss=false"), QWEN, ALIKE).host_gib == 0
+
+
+def test_the_plan_says_what_the_prompts_that_candidates_repeat_cost(recipe: Recipe) -> None:
+    # A prompt of 3,000 + 6,500 + 6 x 800 tokens and 500 of each of the 8 candidates: 7 x 14,300 of 8 x 14,800 again.
+    plan = make_plan(recipe(), QWEN, ALIKE)
+    repeated, share = plan["prompts that candidates repeat"], 7 * 14_300 / (8 * 14_800)
+    assert repeated["% of Phase A's tokens"] == pytest.approx(100 * share)
+    assert repeated["seconds of a step"] == pytest.approx(
+        share * (plan["seconds of a step"]["trains on reflections"] or 0)
+    )
+    one = make_plan(recipe("rubricem.reflection.num_candidates=1"), QWEN, ALIKE)
+    assert one["prompts that candidates repeat"]["seconds of a step"] == 0
+    assert make_plan(recipe("rubricem.meta_policy=false"), QWEN, ALIKE)["prompts that candidates repeat"] == {}
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "actor_rollout_ref.actor.fsdp_config.fsdp_size=8",

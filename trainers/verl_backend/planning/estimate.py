@@ -93,7 +93,8 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
             "weights and moments of training": kept * sharded,
             "reserve": assumed.reserve_gib,
         },
-        host_gib=(offloaded + _WEIGHT) * sharded * shape.gpus_per_node,  # the frozen reference is always on the host
+        # The frozen reference, if any, is always on the host.
+        host_gib=(offloaded + _WEIGHT * shape.has_reference) * sharded * shape.gpus_per_node,
         checkpoint_gib=(_WEIGHT + _MOMENTS) * model.parameters / GIB,
         cached_tokens=int(cache * GIB * shape.tensor_parallel / model.cache_bytes),
     )
@@ -276,7 +277,7 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     engines = max(1, sampling // shape.tensor_parallel)
     cached = plan_memory(shape, model, assumed).cached_tokens
     reflection = shape.settings.reflection
-    lesson = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
+    lesson, _ = lesson_tokens(shape, assumed)
     lessons = shape.questions * reflection.num_candidates
     same = assumed.model_dump(include={*Durations.model_fields})
     same["reflection_tokens"] = min(assumed.reflection_tokens, reflection.new_tokens)
@@ -298,20 +299,28 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     )
 
 
-def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:
-    """Of one sequence on one GPU: three passes forward, a backward one of twice the work, one more to recompute.
+def lesson_tokens(shape: RunShape, assumed: Assumptions) -> tuple[float, float]:
+    """Of a reflection candidate as it is trained: in all, and of its prompt, which all candidates of a question repeat."""
+    reflection = shape.settings.reflection
+    tokens = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
+    return tokens, max(0.0, tokens - min(assumed.reflection_tokens, reflection.new_tokens))
 
-    Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the slower of
+
+def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:
+    """Of one sequence on one GPU: the passes forward, a backward one of twice the work, one more to recompute.
+
+    Forward are the update, the policy's log-probabilities unless bypassed, and the reference's if any. Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the slower of
     the two sets the time.
     """
-    passes = 6 if shape.recomputes else 5
+    forward = 1 + shape.has_reference + (not shape.bypasses)
+    passes = forward + 2 + shape.recomputes
     # Operations of a token forward, on average over the sequence: matrices and attention.
     token = 2 * model.parameters + 2 * model.layers * model.heads * model.head_size * sequence
     computed = sequence * token * passes / (assumed.train_teraflops * 1e12)
     together = max(1.0, shape.tokens_per_gpu * shape.sequence_parallel // sequence) / shape.sequence_parallel
     shards = shape.sharded_over
     link = assumed.node_gib if shards <= shape.gpus_per_node else assumed.network_gib
-    moved = (4 * _HALF + _GRADIENT) * model.parameters * (shards - 1) / shards / GIB
+    moved = ((forward + 1) * _HALF + _GRADIENT) * model.parameters * (shards - 1) / shards / GIB
     return max(computed, moved / link / together)
 
 

@@ -20,6 +20,7 @@ from .estimate import (
     estimate_step,
     estimate_times,
     judge_gpus,
+    lesson_tokens,
     plan_calls,
     plan_memory,
     refuse_small_gpu,
@@ -65,6 +66,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "GiB of a checkpoint": memory.checkpoint_gib,
         },
         "seconds of a step": _summed({name: seconds for name, seconds in step.items() if seconds}),
+        "prompts that candidates repeat": _repeated(shape, assumed, seconds=step["trains on reflections"]),
         "seconds that the searches of a step need": {**search_seconds(shape, assumed)},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
         "judges on own servers": {"GPU seconds of a step": judging, "GPUs": judges} if judges else {},
@@ -72,6 +74,15 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         "dollars of a step": _summed(dollars),
         "dollars of the run": _summed(run),
     }
+
+
+def _repeated(shape: RunShape, assumed: Assumptions, *, seconds: float) -> dict[str, float | None]:
+    """Of Phase A, what veRL takes to train the one prompt of a question with each of its candidates and not once."""
+    if not shape.reflected:
+        return {}
+    (tokens, prompt), candidates = lesson_tokens(shape, assumed), shape.settings.reflection.num_candidates
+    share = prompt * (candidates - 1) / (tokens * candidates)
+    return {"% of Phase A's tokens": 100 * share, "seconds of a step": seconds * share}
 
 
 def search_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) -> str:

@@ -274,6 +274,9 @@ class RunShape(Frozen):
     packs: Annotated[bool, "actor_rollout_ref.model.use_remove_padding"] = True
     """Sequences of a pass share one row without padding, which needs flash attention."""
     recomputes: Annotated[bool, "actor_rollout_ref.model.enable_gradient_checkpointing"] = True
+    has_reference: Annotated[bool, f"{_ACTOR}.use_kl_loss"] = False
+    bypasses: Annotated[bool, "algorithm.rollout_correction.bypass_mode"] = False
+    """Whether the sampled log-probabilities stand for the policy's, which saves a pass."""
     engine: Annotated[str, f"{_ROLLOUT}.name"] = ""
     transport: Annotated[str, f"{_ROLLOUT}.checkpoint_engine.backend"] = "naive"
     """Of weights to engines with GPUs of their own."""
