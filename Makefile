@@ -8,6 +8,8 @@ export OMP_WAIT_POLICY := PASSIVE
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
+# uv does not compile what it installs. Where this is set, each process of a test would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What everything else stands on is covered whole, by its own tests, in one process.
 CORE := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
