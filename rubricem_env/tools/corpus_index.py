@@ -6,6 +6,7 @@ of its own: several of them may serve copies of one index behind a balancer.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate, combinations
@@ -30,8 +31,12 @@ _SPARE = 8
 """Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
 _POSTINGS = 1_000_000
 """How many passages the rarest words of a query may have, each word counted, to find passages each by itself."""
-_RANKED, _RANKED_ALONE = 40, 100
-"""How many passages all words rank, at least: of those found by pairs of words, and by the rarest words alone."""
+_LOOKED_UP = 5
+"""A word is looked up in each passage that is found where it stands in so many times as many."""
+_MOST_LOOKED_UP = 32
+"""Each is a query around the last, and tantivy's stack ends somewhere beyond a thousand."""
+_RANKED = 60
+"""How many passages all words rank, at least: of those found by pairs of words, or by the rarest words alone."""
 
 
 class IndexedFile(Frozen):
@@ -187,12 +192,13 @@ class CorpusIndex:
             hits = search(Query.boolean_query(self._any("words", words)), limit=limit + _SPARE)
         else:
             number = max(_RANKED, 4 * limit)
-            hits = search(self._paired(words, frequency), limit=number)
+            paired = self._paired(words, frequency)
+            hits = search(paired, limit=number) if paired else []
             if len(hits) < number:  # Words that seldom stand together.
                 rarest = _rarest(frequency, _POSTINGS)
                 alone = self._any("words", [word for word in words if word in rarest])
-                hits = search(Query.boolean_query(alone), limit=max(_RANKED_ALONE, number))
-            ranked = self._scored(self._any("row", [row for _, row, _ in hits]), words)
+                hits = search(Query.boolean_query(alone), limit=number)
+            ranked = self._scored(self._any("row", [row for _, row, _ in hits]), words, frequency, number=len(hits))
             # Looking up rows takes as long as ranking them.
             rows = {(address.segment_ord, address.doc): row for _, row, address in hits}
             found = self._searcher.search(ranked, limit + _SPARE, count=False).hits
@@ -209,24 +215,36 @@ class CorpusIndex:
         hits = self._hits(Query.boolean_query(self._any("row", rows)), limit=len(rows), years=years, fields=fields)
         return {row: self._document(address) for _, row, address in hits}
 
-    def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query:
-        """The passages with one of the rarest words, or with two of the next, scored by all of these."""
+    def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query | None:
+        """The passages with one of the rarest words, or with two of the next, scored by all of these; None for none."""
         alone = [word for word in _rarest(frequency, _POSTINGS // 100) if frequency[word] <= _POSTINGS // 100]
         counted = _rarest(frequency, 2 * _POSTINGS)
         pairs = list(combinations(counted[len(alone) :], 2))
         # A pair takes as long as its rarer word.
         led = accumulate(frequency[rarer] for rarer, _ in pairs)
         found = self._any("words", alone)
-        for pair, total in zip(pairs, led, strict=True):
-            if total <= _POSTINGS // 5:
-                both = [(Occur.Must, word) for _, word in self._any("words", pair)]
+        number = sum(frequency[word] for word in alone)
+        for (rarer, other), total in zip(pairs, led, strict=True):
+            if total <= _POSTINGS // (10 if found else 5):
+                both = [(Occur.Must, word) for _, word in self._any("words", (rarer, other))]
                 found.append((Occur.Should, Query.boolean_query(both)))
-        return self._scored(found, [word for word in words if word in counted])
+                number += frequency[rarer] * frequency[other] // self._searcher.num_docs
+        if not found:
+            return None
+        return self._scored(found, [word for word in words if word in counted], frequency, number=number)
 
-    def _scored(self, found: Sequence[tuple[Occur, Query]], words: Sequence[str]) -> Query:
-        """What any of the clauses finds, scored by the words alone."""
+    def _scored(
+        self, found: Sequence[tuple[Occur, Query]], words: Sequence[str], frequency: Mapping[str, int], *, number: int
+    ) -> Query:
+        """What any of the clauses finds, about so many passages, scored by the words alone."""
+        # A union reads all passages of its words. A frequent word is looked up in what is found, which takes less.
+        looked_up = [word for word in words if frequency[word] > _LOOKED_UP * number][:_MOST_LOOKED_UP]
+        read = (Counter(words) - Counter(looked_up)).elements()
         among = Query.const_score_query(Query.boolean_query(found), 0.0)
-        return Query.boolean_query([(Occur.Must, among), *self._any("words", words)])
+        scored = Query.boolean_query([(Occur.Must, among), *self._any("words", list(read))])
+        for word in looked_up:
+            scored = Query.boolean_query([(Occur.Must, scored), *self._any("words", [word])])
+        return scored
 
     def _any(self, field: str, values: Sequence[str | int]) -> list[tuple[Occur, Query]]:
         """The clauses of a query for any of the values: several times faster than one query for a set of values."""

@@ -80,11 +80,22 @@ def test_pairs_of_words_find_nearly_what_all_words_would(tmp_path, monkeypatch):
     queries = [" ".join(f"w{word}" for word in rng.permutation(120)[:5] + 1) + " w1" for _ in range(60)]
     whole = [index.search(query, limit=3) for query in queries]
     # Of five words, those in at most 800 passages together lead pairs; each by itself would find too many.
-    monkeypatch.setattr(corpus_index, "_POSTINGS", 4_000)
+    monkeypatch.setattr(corpus_index, "_POSTINGS", 8_000)
     paired = [index.search(query, limit=3) for query in queries]
     assert {len(found) for found in paired} == {3}
     assert sum(found[0] == wanted[0] for found, wanted in zip(paired, whole, strict=True)) >= 48
     assert 126 <= sum(one in wanted for found, wanted in zip(paired, whole, strict=True) for one in found) < 180
+
+
+def test_a_frequent_word_that_is_asked_for_many_times_is_counted_each_time(tmp_path, monkeypatch):
+    texts = [f"owl {'fox ' if row < 2 else ''}{'red ' * (row + 1)}" for row in range(30)]
+    build(tmp_path / "ix", write_rows(tmp_path / "rows.jsonl", *(memo(row, text) for row, text in enumerate(texts))))
+    index = CorpusIndex(tmp_path / "ix")
+    query = "fox" + " red" * 5_000
+    whole = ids(index, query)
+    monkeypatch.setattr(corpus_index, "_POSTINGS", 40)
+    # One query within another for each word would end the process.
+    assert ids(index, query) == whole
 
 
 def test_nothing_in_a_query_is_an_operator(tmp_path):
