@@ -34,7 +34,6 @@ from rubricem_env.scaffold.parser import Block, Turn
 from rubricem_env.scaffold.reading import (
     Reading,
     find_citations,
-    shown_snippets,
     unfounded_claims,
 )
 
@@ -301,11 +300,10 @@ MAX_QUESTION = 20_000
 def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int = 0) -> TrajectoryView:
     """What a trajectory says by itself, without a judge."""
     pieces = cut_trajectory(reading)
-    shown = shown_snippets(reading.trajectory.segments)
     cited = {*reading.citations.known, *reading.citations.unknown}
     return TrajectoryView(
         row=row,
-        elements=make_elements(pieces, from_element, cited=cited, shown=frozenset(shown)),
+        elements=make_elements(pieces, from_element, cited=cited, shown=reading.shown),
         elements_total=len(pieces),
         violations=_violations(reading, select_policy_pieces(pieces)),
         claims=unfounded_claims(reading)[:MAX_VIOLATIONS],

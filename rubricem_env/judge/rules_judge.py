@@ -34,7 +34,7 @@ from rubricem_env.judge.rubrics import refuse_rubric
 from rubricem_env.judge.scoring import fulfillment, separating_rubrics
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import PARENTS, PLAN, STATE_EVALUATION
-from rubricem_env.scaffold.reading import Reading, answered_calls, find_citations, is_same_query, shown_snippets
+from rubricem_env.scaffold.reading import Reading, answered_calls, find_citations, is_same_query
 
 _WORD = re.compile(r"[^\W_]+(?:[.,:/-][^\W_]+)*")
 _TAG = re.compile(r"<[^<>]*>")
@@ -110,8 +110,6 @@ class Facts(NamedTuple):
     reading: Reading
     calls: tuple[tuple[ToolCall, ToolStatus | None], ...]
     """Each executed call with its status; None in files that do not say."""
-    shown: frozenset[str]
-    """Ids of the snippets that tools showed."""
 
     def stage_text(self, stage: Stage) -> str:
         return plain_text(self.reading.stage_text(stage))
@@ -143,7 +141,7 @@ class Facts(NamedTuple):
 
     def known_ids(self, text: str) -> tuple[str, ...]:
         """Shown snippets that the text names."""
-        return tuple(dict.fromkeys(found for found in _SNIPPET_ID.findall(text) if found in self.shown))
+        return tuple(dict.fromkeys(found for found in _SNIPPET_ID.findall(text) if found in self.reading.shown))
 
 
 def gather_facts(question: str, reading: Reading) -> Facts:
@@ -152,7 +150,6 @@ def gather_facts(question: str, reading: Reading) -> Facts:
         question_terms=key_terms(question),
         reading=reading,
         calls=tuple(_calls(reading)),
-        shown=shown_snippets(reading.trajectory.segments),
     )
 
 
@@ -333,7 +330,7 @@ def _answers(facts: Facts) -> Scored:
 def _cites(facts: Facts) -> Scored:
     answer = facts.reading.answer or ""
     sentences = len(_SENTENCE_END.findall(plain_text(answer))) or int(bool(answer))
-    resolving = sum(any(i in facts.shown for i in citation.ids) for citation in find_citations(answer))
+    resolving = sum(any(i in facts.reading.shown for i in citation.ids) for citation in find_citations(answer))
     share = resolving / sentences if sentences else 0.0
     quote = find_quote(facts.stage_text(Stage.ANSWER))
     return 2 if share >= 0.5 else int(share > 0), f"{resolving} resolving citations in {sentences} sentences: {quote}"

@@ -41,19 +41,27 @@ Placed = tuple[int, Block, Turn]
 """A block after the place in the policy's joined text where it begins, and before its turn."""
 
 
-def _placed(turns: Sequence[Turn]) -> Iterator[Placed]:
+def _placed(turns: Sequence[Turn]) -> tuple[Placed, ...]:
+    placed = []
     offset = 0
     for turn in turns:
-        yield from ((offset + block.start, block, turn) for block in turn.blocks)
+        for block in turn.blocks:
+            placed.append((offset + block.start, block, turn))
         offset += len(turn.text)
+    return tuple(placed)
 
 
 def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think") -> StageSpans:
     """Partition the turns' joined text into stages; a stage that never happened gets no span."""
+    blocks = _placed(turns)
+    return _boundaries(turns, blocks, _find_answer(turns, blocks), review_start)
+
+
+def _boundaries(
+    turns: Sequence[Turn], blocks: Sequence[Placed], answer: Placed | None, review_start: ReviewStart
+) -> StageSpans:
     size = sum(len(turn.text) for turn in turns)
-    blocks = list(_placed(turns))
     plan_end = _plan_end(blocks)
-    answer = _find_answer(turns)
     begins = size if answer is None else answer[0]
     review = _find_review(blocks, begins, plan_end)
     if review is None:
@@ -77,9 +85,9 @@ def _plan_end(blocks: Iterable[Placed]) -> int:
     return 0
 
 
-def _find_answer(turns: Sequence[Turn]) -> Placed | None:
+def _find_answer(turns: Sequence[Turn], blocks: Sequence[Placed]) -> Placed | None:
     """The answer that ends the episode, or the unclosed one at the end of the text."""
-    answers = [placed for placed in _placed(turns) if placed[1].name == ANSWER]
+    answers = [placed for placed in blocks if placed[1].name == ANSWER]
     closed = next((placed for placed in answers if placed[2].answer is not None), None)
     return closed or next((placed for placed in answers[-1:] if placed[2] is turns[-1]), None)
 
@@ -194,14 +202,24 @@ def shown_snippets(segments: Iterable[Segment]) -> frozenset[str]:
         if segment.origin is not Origin.TOOL:
             continue
         if segment.observation is not None:
-            shown.update(found for found in segment.observation.snippet_ids if _has_snippet(segment, found))
+            shown.update(_held_ids(segment.text, segment.observation.snippet_ids))
         else:
             shown.update(_written_ids(segment.text))
     return frozenset(shown)
 
 
-def _has_snippet(segment: Segment, snippet_id: str) -> bool:
-    return f'<{SNIPPET} id="{snippet_id}">' in segment.text
+def _held_ids(text: str, snippet_ids: Iterable[str]) -> Iterator[str]:
+    """Those of the ids whose snippets stand in the text."""
+    at = 0
+    for snippet_id in snippet_ids:
+        tag = f'<{SNIPPET} id="{snippet_id}">'
+        # A tool writes them in order; so most often the text is read once.
+        found = text.find(tag, at)
+        if found >= 0:
+            at = found
+        elif tag not in text:
+            continue
+        yield snippet_id
 
 
 def _written_ids(text: str) -> Iterator[str]:
@@ -331,6 +349,10 @@ class Reading(NamedTuple):
     """The policy closed an answer."""
     citations: Citations
     violations: tuple[Violation, ...]
+    shown: frozenset[str]
+    """The ids of all snippets that tools have shown."""
+    blocks: tuple[Placed, ...]
+    """All blocks of the turns."""
 
     def stage_text(self, stage: Stage) -> str:
         return self.spans[stage].of(self.policy_text) if stage in self.spans else ""
@@ -347,7 +369,7 @@ class Reading(NamedTuple):
     def _blocks_of(self, stage: Stage) -> Iterator[tuple[Block, str]]:
         """The blocks that make the stage, each with the text of its turn."""
         own = self.spans.get(stage, Span(0, 0))
-        for start, block, turn in _placed(self.turns):
+        for start, block, turn in self.blocks:
             if block.name in _MAKERS[stage] and own.start <= start < own.end:
                 yield block, turn.text
 
@@ -362,14 +384,16 @@ def read_trajectory(
 ) -> Reading:
     """Read a trajectory; give `turns` if the episode has parsed them already."""
     read = tuple(turns) if turns is not None else parse_turns(trajectory)
-    spans = find_boundaries(read, review_start=review_start)
-    found = _find_answer(read)
+    blocks = _placed(read)
+    found = _find_answer(read, blocks)
+    spans = _boundaries(read, blocks, found, review_start)
     answer = None if found is None else found[1].inner(found[2].text).strip()
     is_complete = any(turn.answer is not None for turn in read)
-    citations = resolve_citations(answer or "", shown_snippets(trajectory.segments))
+    shown = shown_snippets(trajectory.segments)
+    citations = resolve_citations(answer or "", shown)
     violations = (*turn_violations(read), *trajectory_violations(trajectory, read, citations))
     policy_text = "".join(turn.text for turn in read)
-    return Reading(trajectory, read, spans, policy_text, answer, is_complete, citations, violations)
+    return Reading(trajectory, read, spans, policy_text, answer, is_complete, citations, violations, shown, blocks)
 
 
 def answered_calls(reading: Reading) -> Iterator[tuple[Segment, ToolCall | None]]:
@@ -401,8 +425,8 @@ def unfounded_claims(reading: Reading) -> tuple[str, ...]:
         seen = segment.observation
         if seen is None or seen.status is None:
             continue
-        missing = [found for found in seen.snippet_ids if not _has_snippet(segment, found)]
-        if missing:
+        held = set(_held_ids(segment.text, seen.snippet_ids))
+        if missing := [found for found in seen.snippet_ids if found not in held]:
             claims.append(
                 f"observation {number} claims the snippets {', '.join(missing)}, which its text does not hold."
             )
