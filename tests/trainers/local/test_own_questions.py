@@ -28,7 +28,7 @@ from rubricem_env.testing import ModelRequest, ModelServer, serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
 from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny
-from tests.trainers.local.test_killed import ROOT, curve, finish, start, wait_until
+from tests.trainers.local.test_killed import ROOT, Forked, curve, finish, wait_until
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
 from trainers.settings import read_settings
@@ -122,14 +122,14 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
 def test_a_killed_run_on_own_questions_goes_on_to_the_same_numbers_and_has_its_page(own):
     folder, server = own
     config, whole = folder / "config.yaml", folder / "whole"
-    told = finish(start(config, whole))
+    told = finish(Forked(config, whole))
     rows = curve(whole)
     assert [row["step"] for row in rows if "encounter" in row] == [1, 2, 3, 4], told
-    trainer = start(config, folder / "parts")
+    trainer = Forked(config, folder / "parts")
     wait_until(lambda: checkpoint_steps(folder / "parts" / "checkpoints") or trainer.poll() is not None)
     trainer.send_signal(signal.SIGKILL)
     finish(trainer)
-    told = finish(start(config, folder / "parts"))
+    told = finish(Forked(config, folder / "parts"))
 
     # Searches end when they end, so other rows are decoded together, and their sums differ in the last bits.
     assert flat(curve(folder / "parts")) == pytest.approx(flat(rows), abs=1e-5), told
@@ -157,7 +157,7 @@ def test_the_command_says_who_scored_the_held_out_questions():
 def test_lora_trains_beside_frozen_weights_and_ends_as_a_model_that_plays(own):
     folder, _ = own
     out = folder / "lora"
-    told = finish(start(folder / "config.yaml", out, "lora={rank: 2}", "learning_rate=0.01", "steps=2"))
+    told = finish(Forked(folder / "config.yaml", out, "lora={rank: 2}", "learning_rate=0.01", "steps=2"))
     assert any(row.get("task") for row in curve(out)), told
     before, after = load_model(folder / "llama").state_dict(), load_model(out / "model").state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
@@ -202,7 +202,7 @@ def test_an_episode_that_does_not_fit_into_the_cache_is_refused_with_the_numbers
 
 def test_a_judge_that_is_not_there_ends_the_run_before_it_begins(own):
     folder, _ = own
-    trainer = start(folder / "config.yaml", folder / "none", "judge.judge=openai:judge@http://127.0.0.1:9/v1")
+    trainer = Forked(folder / "config.yaml", folder / "none", "judge.judge=openai:judge@http://127.0.0.1:9/v1")
     told = finish(trainer)
     assert trainer.returncode == 2
     assert "nothing was started: the judge judge at 127.0.0.1" in told.splitlines()[-1]
