@@ -14,7 +14,7 @@ if find_spec("hypothesis"):  # the lanes' environments have none
     settings.load_profile("rubricem")
 
 # Files of a minute or so, which begin first: at the end one process would wait for the other.
-SLOW = ("test_killed.py", "test_own_questions.py", "test_tiny_policy.py", "test_simulate.py", "test_train.py")
+SLOW = ("test_killed.py", "test_own_questions.py", "test_tiny_policy.py", "test_train.py")
 
 
 def pytest_collection_modifyitems(items):
