@@ -239,3 +239,48 @@ def test_nothing_heavy_is_imported_to_say_what_is_missing() -> None:
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CONFIGS.parent)
 
     assert told.stdout.strip() == "[]"
+
+
+class Measured(FakeMachine):
+    """A machine in a cluster whose nodes were measured."""
+
+    def __init__(self, *found: tuple[float, int], **changes: object) -> None:
+        super().__init__(**changes)  # type: ignore[arg-type]
+        self.environ = {**self.environ, "RAY_ADDRESS": "head:6379"}
+        self.found = found
+
+    def measure_nodes(self, nodes: int, gpus: int) -> list[tuple[float, int]]:
+        if not self.found:
+            raise TimeoutError(f"{nodes} nodes of {gpus} GPUs did not answer")
+        return list(self.found)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([(41.0, 0), (39.0, 0)], None),
+        (
+            [(41.0, 0), (3.9, 0)],
+            "warning: an all-reduce between 2 nodes moves 3.9 GiB a second to a GPU, and a link has 40",
+        ),
+        ([(41.0, 0), (39.0, 6)], "warning: 6 pairs of GPUs within a node have no peer access"),
+        (
+            [],
+            "warning: could not measure the network between the nodes: TimeoutError: 4 nodes of 8 GPUs did not answer",
+        ),
+    ],
+)
+def test_a_slow_network_is_warned_of_and_the_run_may_start(
+    found: list[tuple[float, int]], said: str | None, ready: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_ready(RECIPE, ready, machine=Measured(*found))
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert [line.startswith(said) for line in told] == ([True] if said else [])
+
+
+def test_the_network_is_not_measured_on_one_node_nor_without_probes(
+    ready: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_ready(RECIPE, [*ready, "trainer.nnodes=1"], machine=Measured())
+    require_ready(RECIPE, ready, machine=Measured(), probe=False)
+    assert "warning" not in capsys.readouterr().err

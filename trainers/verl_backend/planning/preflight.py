@@ -1,15 +1,19 @@
 """Checks everything that a run needs before anything is started, and reports all that is missing at once.
 
-It imports neither veRL nor torch nor Ray: their absence is one of the things that it reports.
+It imports neither veRL nor torch nor Ray: their absence is one of the things that it reports. Where nothing is missing,
+and Ray runs on several nodes, the network between them is measured.
 """
 
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +25,7 @@ from rubricem_agent.build.probe import Probe, find_silent, model_probes, search_
 from rubricem_agent.build.tools import TOKEN_VARIABLE, search_backend
 from rubricem_agent.config import MINILM, QWEN3, SCHOLAR, WITH_WEIGHTS, SearchConfig
 from rubricem_agent.policy.base import model_folder
-from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatError, UsageError, boundary
 from rubricem_env.llm.base import read_secret
 from rubricem_env.tools.engines import ENGINES
 
@@ -39,6 +43,9 @@ from .run_shape import (
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _QUERY_SECONDS = 20.0
 """A driver that hangs never answers."""
+_NETWORK_SECONDS = 180.0
+_SLOW = 0.1
+"""Of the assumed rate between nodes: over TCP an all-reduce has a hundredth."""
 
 
 class Machine:
@@ -70,6 +77,23 @@ class Machine:
     def find_silent(self, probes: Iterable[Probe]) -> dict[str, str]:
         """The services that do not answer a request of one token, and what they say."""
         return asyncio.run(find_silent(probes))
+
+    def measure_nodes(self, nodes: int, gpus: int) -> list[tuple[float, int]]:
+        """What `measure_node` finds on each of so many nodes of the cluster at RAY_ADDRESS, with so many GPUs each."""
+        ray, placing = import_module("ray"), import_module("ray.util.scheduling_strategies")
+        ray.init(logging_level="ERROR")
+        try:
+            alive = [node for node in ray.nodes() if node["Alive"]][:nodes]
+            with socket.create_server(("", 0)) as free:
+                address = f"{alive[0]['NodeManagerAddress']}:{free.getsockname()[1]}"
+            task = ray.remote(measure_node)
+            on_each = (placing.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive)
+            options = [{"num_cpus": 1, "num_gpus": gpus, "scheduling_strategy": place} for place in on_each]
+            calls = [task.options(**one).remote(rank, len(alive), address) for rank, one in enumerate(options)]
+            found: list[tuple[float, int]] = ray.get(calls, timeout=_NETWORK_SECONDS)
+            return found
+        finally:
+            ray.shutdown()
 
     def memory_gib(self) -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -252,6 +276,51 @@ def check_embedder(shape: RunShape, machine: Machine) -> Iterator[Problem]:
         yield "embedder", f"{QWEN3} is not in {folder}", remedy
 
 
+def measure_node(rank: int, nodes: int, address: str) -> tuple[float, int]:
+    """GiB a second that an all-reduce between `nodes` moves through this one's first GPU, and its pairs without peer access.
+
+    It runs on every node at once, in processes of Ray: over NCCL, or gloo where there is no GPU.
+    """
+    torch, distributed = import_module("torch"), import_module("torch.distributed")
+    gpus = torch.cuda.device_count()
+    backend, device, mib = ("nccl", "cuda", 1_024) if gpus else ("gloo", "cpu", 16)
+    distributed.init_process_group(backend, init_method=f"tcp://{address}", rank=rank, world_size=nodes)
+    try:
+        numbers, fastest = torch.zeros(mib * 2**18, device=device), float("inf")
+        for _ in range(4):  # the first sets up the connections
+            started = time.perf_counter()
+            distributed.all_reduce(numbers)
+            numbers[0].item()
+            fastest = min(fastest, time.perf_counter() - started)
+        pairs = ((one, other) for one in range(gpus) for other in range(gpus) if one != other)
+        apart = sum(not torch.cuda.can_device_access_peer(*pair) for pair in pairs)
+        return 2 * (nodes - 1) / nodes * mib / 1_024 / fastest, apart
+    finally:
+        distributed.destroy_process_group()
+
+
+def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) -> Iterator[str]:
+    """What is slow between the nodes and between the GPUs of a node; it does not keep the run from starting."""
+    try:
+        with boundary(BoundaryError, "measure the network between the nodes"):
+            found = machine.measure_nodes(shape.nodes, 0 if shape.device == "cpu" else shape.gpus_per_node)
+    except BoundaryError as failure:
+        yield f"warning: {failure}"
+        return
+    slowest = min(rate for rate, _ in found)
+    if slowest < _SLOW * assumed.network_gib:
+        yield (
+            f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link has "
+            f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/training.md), and look "
+            "at the output of NCCL_DEBUG=INFO."
+        )
+    if apart := sum(pairs for _, pairs in found):
+        yield (
+            f"warning: {apart} pairs of GPUs within a node have no peer access, so what they share goes through the host. "
+            "See `nvidia-smi topo -p2p r`; in a virtual machine or a container the host must allow it."
+        )
+
+
 def require_ready(
     file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
 ) -> None:
@@ -259,8 +328,11 @@ def require_ready(
     shape = read_run_shape(read_run_file(file, changes))
     problems = find_problems(shape, machine or Machine(), probe=probe)
     if not problems:
-        binds = search_bottleneck(shape, find_model_shape(shape.model), Assumptions()) if shape.device != "cpu" else ""
-        sys.stderr.write(f"{binds}\n" if binds else "")
+        here, assumed = machine or Machine(), Assumptions()
+        binds = search_bottleneck(shape, find_model_shape(shape.model), assumed) if shape.device != "cpu" else ""
+        measures = probe and shape.nodes > 1 and "RAY_ADDRESS" in here.environ
+        for line in (binds, *(network_warnings(shape, here, assumed) if measures else ())):
+            sys.stderr.write(f"{line}\n" if line else "")
         return
     width = max(len(what) for what, _, _ in problems)
     for what, found, remedy in problems:
