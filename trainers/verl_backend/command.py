@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--preflight", action="store_true", help="list what is missing; start nothing")
     parser.add_argument(
-        "--no-probe", action="store_true", help="do not ask the judge and the search engine for one token first"
+        "--no-probe",
+        action="store_true",
+        help="do not ask judge and search engine for one token, nor measure the network",
     )
     parser.add_argument(
         "changes", nargs="*", metavar="KEY=VALUE", help="changes of the config: veRL's keys or rubricem's"

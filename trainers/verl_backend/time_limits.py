@@ -108,8 +108,7 @@ class Patience:
 
     async def wait(self) -> bool:
         """Wait for the next probe of a service that is away; False, at once, where the patience is exhausted."""
-        if self._began is None:
-            self._began = self._clock()
+        self._began = self._clock() if self._began is None else self._began
         if self._is_exhausted:
             return False
         await self._sleep(self._probe)
@@ -123,17 +122,14 @@ class Patience:
         """The result of `work`, which is repeated while it is lost, until the patience is exhausted."""
         result = await work()
         while is_lost(result) and self._patience > 0:
-            if self._began is None:
-                self._began = self._clock()
+            self._began = self._clock() if self._began is None else self._began
             async with self._probing:
-                if self._is_exhausted:
-                    return result
-                is_prober = self._began is not None
-                if is_prober:
-                    await self._sleep(self._probe)
+                if self._began is not None:
+                    if not await self.wait():
+                        return result
                     result = await work()
                     if not is_lost(result):
                         self.end()
-            if not is_prober:
-                result = await work()
+                    continue
+            result = await work()
         return result

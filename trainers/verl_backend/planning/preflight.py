@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import permutations
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,9 +44,8 @@ from .run_shape import (
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _QUERY_SECONDS = 20.0
 """A driver that hangs never answers."""
-_NETWORK_SECONDS = 180.0
-_SLOW = 0.1
-"""Of the assumed rate between nodes: over TCP an all-reduce has a hundredth."""
+_NETWORK_SECONDS, _SLOW = 180.0, 0.1
+"""The limit of the measurement, and the share of the assumed rate below which the network counts as slow."""
 
 
 class Machine:
@@ -86,12 +86,11 @@ class Machine:
             alive = [node for node in ray.nodes() if node["Alive"]][:nodes]
             with socket.create_server(("", 0)) as free:
                 address = f"{alive[0]['NodeManagerAddress']}:{free.getsockname()[1]}"
-            task = ray.remote(measure_node)
-            on_each = (placing.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in alive)
-            options = [{"num_cpus": 1, "num_gpus": gpus, "scheduling_strategy": place} for place in on_each]
-            calls = [task.options(**one).remote(rank, len(alive), address) for rank, one in enumerate(options)]
-            found: list[tuple[float, int]] = ray.get(calls, timeout=_NETWORK_SECONDS)
-            return found
+            task, calls = ray.remote(num_cpus=1, num_gpus=gpus)(measure_node), []
+            for rank, node in enumerate(alive):
+                here = placing.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                calls.append(task.options(scheduling_strategy=here).remote(rank, len(alive), address))
+            return list(ray.get(calls, timeout=_NETWORK_SECONDS))
         finally:
             ray.shutdown()
 
@@ -292,32 +291,31 @@ def measure_node(rank: int, nodes: int, address: str) -> tuple[float, int]:
             distributed.all_reduce(numbers)
             numbers[0].item()
             fastest = min(fastest, time.perf_counter() - started)
-        pairs = ((one, other) for one in range(gpus) for other in range(gpus) if one != other)
-        apart = sum(not torch.cuda.can_device_access_peer(*pair) for pair in pairs)
+        apart = sum(not torch.cuda.can_device_access_peer(*pair) for pair in permutations(range(gpus), 2))
         return 2 * (nodes - 1) / nodes * mib / 1_024 / fastest, apart
     finally:
         distributed.destroy_process_group()
 
 
 def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) -> Iterator[str]:
-    """What is slow between the nodes and between the GPUs of a node; it does not keep the run from starting."""
+    """What is slow between the nodes, and between the GPUs of a node. It keeps no run from starting."""
     try:
         with boundary(BoundaryError, "measure the network between the nodes"):
             found = machine.measure_nodes(shape.nodes, 0 if shape.device == "cpu" else shape.gpus_per_node)
     except BoundaryError as failure:
         yield f"warning: {failure}"
         return
-    slowest = min(rate for rate, _ in found)
+    slowest, apart = min(rate for rate, _ in found), sum(pairs for _, pairs in found)
     if slowest < _SLOW * assumed.network_gib:
         yield (
             f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link has "
-            f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/training.md), and look "
-            "at the output of NCCL_DEBUG=INFO."
+            f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/training.md), and "
+            "look at the output of NCCL_DEBUG=INFO."
         )
-    if apart := sum(pairs for _, pairs in found):
+    if apart:
         yield (
-            f"warning: {apart} pairs of GPUs within a node have no peer access, so what they share goes through the host. "
-            "See `nvidia-smi topo -p2p r`; in a virtual machine or a container the host must allow it."
+            f"warning: {apart} pairs of GPUs within a node have no peer access, so that the host stands between them. See "
+            "`nvidia-smi topo -p2p r`; in a virtual machine or a container the host must allow it."
         )
 
 
