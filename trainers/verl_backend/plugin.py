@@ -20,10 +20,6 @@ ENGINE = "transformers"
 REPLICA = f"{__package__}.cpu.replica"
 
 
-def _unpinned(self: Tensor, *_: object, **__: object) -> Tensor:
-    return self
-
-
 if "VERL_USE_EXTERNAL_MODULES" in os.environ:
     if os.environ.get("VERL_PLATFORM") == "cpu":
         # Before all other modules of veRL, which ask for the platform when they are imported.
@@ -32,7 +28,7 @@ if "VERL_USE_EXTERNAL_MODULES" in os.environ:
         platforms.register("cpu")(import_module(f"{__package__}.cpu.platform").CPUPlatform)
         start = partial(distributed.initialize_global_process_group_ray, backend="cpu:gloo")
         distributed.initialize_global_process_group_ray = start  # type: ignore[attr-defined]
-        Tensor.pin_memory = _unpinned  # type: ignore[assignment,method-assign]
+        Tensor.pin_memory = lambda self, *_, **__: self  # type: ignore[method-assign]
     # By its dotted name: the engine's modules are imported when it is used.
     import_module("verl.workers.rollout.base")._ROLLOUT_REGISTRY[(ENGINE, "async")] = f"{REPLICA}.WeightSender"
     replicas = import_module("verl.workers.rollout.replica").RolloutReplicaRegistry

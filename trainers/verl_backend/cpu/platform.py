@@ -5,8 +5,7 @@ Ray one logical GPU for each rank (`ray_kwargs.ray_init.num_gpus`).
 """
 
 import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -21,14 +20,11 @@ def _nothing(*_: object, **__: object) -> None:
     """A CPU has nothing to choose, to synchronise, to empty, to limit or to profile."""
 
 
-def _resident_bytes(*_: object, **__: object) -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE
-
-
 class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
     """One device, always available."""
 
     device_name = vendor_name = NAME
+    nvtx_range = nullcontext
     set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
 
     @property
@@ -59,10 +55,6 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc,unused-ignore]
     def visible_devices_envvar(self) -> str:
         return "CUDA_VISIBLE_DEVICES"
 
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
     def ray_resource_name(self) -> str:
         return "GPU"
 
@@ -81,7 +73,9 @@ def _device_module() -> ModuleType:
     idle = ("empty_cache", "ipc_collect", "synchronize", "set_device", "set_per_process_memory_fraction")
     module.__dict__.update(dict.fromkeys(idle, _nothing))
     counters = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
-    module.__dict__.update(dict.fromkeys(counters, _resident_bytes))
+    module.__dict__.update(
+        dict.fromkeys(counters, lambda *_: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE)
+    )
     module.__dict__.update(
         is_available=lambda: True,
         device_count=lambda: 1,

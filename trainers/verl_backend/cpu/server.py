@@ -124,8 +124,7 @@ class ReplicaServer:
     async def release_kv_cache(self) -> None:
         return None
 
-    async def resume_kv_cache(self) -> None:
-        return None
+    resume_kv_cache = release_kv_cache
 
     async def _draw(self, ids: list[int], request: _Request, params: Mapping[str, Any], *, room: int) -> None:
         row = max(self._free, key=lambda free: common_prefix(free.cached, ids))

@@ -277,7 +277,6 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     engines = max(1, sampling // shape.tensor_parallel)
     cached = plan_memory(shape, model, assumed).cached_tokens
     reflection = shape.settings.reflection
-    lesson, _ = lesson_tokens(shape, assumed)
     lessons = shape.questions * reflection.num_candidates
     same = assumed.model_dump(include={*Durations.model_fields})
     same["reflection_tokens"] = min(assumed.reflection_tokens, reflection.new_tokens)
@@ -295,15 +294,13 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
         judge_seats=shape.settings.judge.rates.concurrency,
         candidates=reflection.num_candidates,
         task_seconds=shape.attempts * _train_seconds(assumed.sequence, shape, model, assumed) / training,
-        lesson_seconds=lessons * _train_seconds(lesson, shape, model, assumed) / training,
+        lesson_seconds=lessons * _train_seconds(lesson_tokens(shape, assumed), shape, model, assumed) / training,
     )
 
 
-def lesson_tokens(shape: RunShape, assumed: Assumptions) -> tuple[float, float]:
-    """Of a reflection candidate as it is trained: in all, and of its prompt, which all candidates of a question repeat."""
-    reflection = shape.settings.reflection
-    tokens = min(assumed.sequence + assumed.reflection_tokens, reflection.total_tokens)
-    return tokens, max(0.0, tokens - min(assumed.reflection_tokens, reflection.new_tokens))
+def lesson_tokens(shape: RunShape, assumed: Assumptions) -> float:
+    """Of a reflection candidate with its prompt, which all candidates of a question repeat."""
+    return min(assumed.sequence + assumed.reflection_tokens, shape.settings.reflection.total_tokens)
 
 
 def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:

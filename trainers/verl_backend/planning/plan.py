@@ -46,7 +46,8 @@ Plan = dict[str, dict[str, float | None]]
 def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     """The plan of a run as configured. Nothing is refused here."""
     memory, calls = plan_memory(shape, model, assumed), plan_calls(shape, assumed)
-    step = estimate_step(estimate_times(shape, model, assumed, layout=shape.layout), shape)
+    times = estimate_times(shape, model, assumed, layout=shape.layout)
+    step = estimate_step(times, shape)
     hours = sum(step.values()) * shape.steps / 3_600
     longest = memory.cached_tokens // shape.total_tokens * shape.gpus // shape.tensor_parallel
     dollars = {kind.what: kind.dollars for kind in calls}
@@ -54,6 +55,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     for name in ("judge", "search"):
         step_dollars = add_known(kind.dollars for kind in calls if kind.what.startswith("judge") is (name == "judge"))
         run[name] = None if step_dollars is None else step_dollars * shape.steps
+    # Phase A trains a question's one prompt with each of its candidates, not once.
+    again = max(0.0, 1 - times.reflection_tokens / lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
     judging, judges = judge_gpus(shape, assumed)
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
@@ -66,7 +69,10 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "GiB of a checkpoint": memory.checkpoint_gib,
         },
         "seconds of a step": _summed({name: seconds for name, seconds in step.items() if seconds}),
-        "prompts that candidates repeat": _repeated(shape, assumed, seconds=step["trains on reflections"]),
+        "prompts that candidates repeat": {
+            "% of Phase A's tokens": 100 * again,
+            "seconds of a step": again * step["trains on reflections"],
+        },
         "seconds that the searches of a step need": {**search_seconds(shape, assumed)},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
         "judges on own servers": {"GPU seconds of a step": judging, "GPUs": judges} if judges else {},
@@ -74,15 +80,6 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         "dollars of a step": _summed(dollars),
         "dollars of the run": _summed(run),
     }
-
-
-def _repeated(shape: RunShape, assumed: Assumptions, *, seconds: float) -> dict[str, float | None]:
-    """Of Phase A, what veRL takes to train the one prompt of a question with each of its candidates and not once."""
-    if not shape.reflected:
-        return {}
-    (tokens, prompt), candidates = lesson_tokens(shape, assumed), shape.settings.reflection.num_candidates
-    share = prompt * (candidates - 1) / (tokens * candidates)
-    return {"% of Phase A's tokens": 100 * share, "seconds of a step": seconds * share}
 
 
 def search_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) -> str:

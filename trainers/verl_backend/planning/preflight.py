@@ -44,8 +44,6 @@ from .run_shape import (
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _QUERY_SECONDS = 20.0
 """A driver that hangs never answers."""
-_NETWORK_SECONDS, _SLOW = 180.0, 0.1
-"""The limit of the measurement, and the share of the assumed rate below which the network counts as slow."""
 
 
 class Machine:
@@ -81,8 +79,7 @@ class Machine:
     def measure_nodes(self, nodes: int, gpus: int) -> list[tuple[float, int]]:
         """What `measure_node` finds on each of so many nodes of the cluster at RAY_ADDRESS, with so many GPUs each."""
         ray, placing = import_module("ray"), import_module("ray.util.scheduling_strategies")
-        ray.init(logging_level="ERROR")
-        try:
+        with ray.init(logging_level="ERROR"):
             alive = [node for node in ray.nodes() if node["Alive"]][:nodes]
             with socket.create_server(("", 0)) as free:
                 address = f"{alive[0]['NodeManagerAddress']}:{free.getsockname()[1]}"
@@ -90,9 +87,7 @@ class Machine:
             for rank, node in enumerate(alive):
                 here = placing.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 calls.append(task.options(scheduling_strategy=here).remote(rank, len(alive), address))
-            return list(ray.get(calls, timeout=_NETWORK_SECONDS))
-        finally:
-            ray.shutdown()
+            return list(ray.get(calls, timeout=180.0))
 
     def memory_gib(self) -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -284,17 +279,15 @@ def measure_node(rank: int, nodes: int, address: str) -> tuple[float, int]:
     gpus = torch.cuda.device_count()
     backend, device, mib = ("nccl", "cuda", 1_024) if gpus else ("gloo", "cpu", 16)
     distributed.init_process_group(backend, init_method=f"tcp://{address}", rank=rank, world_size=nodes)
-    try:
-        numbers, fastest = torch.zeros(mib * 2**18, device=device), float("inf")
-        for _ in range(4):  # the first sets up the connections
-            started = time.perf_counter()
-            distributed.all_reduce(numbers)
-            numbers[0].item()
-            fastest = min(fastest, time.perf_counter() - started)
-        apart = sum(not torch.cuda.can_device_access_peer(*pair) for pair in permutations(range(gpus), 2))
-        return 2 * (nodes - 1) / nodes * mib / 1_024 / fastest, apart
-    finally:
-        distributed.destroy_process_group()
+    numbers, fastest = torch.zeros(mib * 2**18, device=device), float("inf")
+    for _ in range(4):  # the first sets up the connections
+        started = time.perf_counter()
+        distributed.all_reduce(numbers)
+        numbers[0].item()
+        fastest = min(fastest, time.perf_counter() - started)
+    distributed.destroy_process_group()
+    apart = sum(not torch.cuda.can_device_access_peer(*pair) for pair in permutations(range(gpus), 2))
+    return 2 * (nodes - 1) / nodes * mib / 1_024 / fastest, apart
 
 
 def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) -> Iterator[str]:
@@ -306,7 +299,7 @@ def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) ->
         yield f"warning: {failure}"
         return
     slowest, apart = min(rate for rate, _ in found), sum(pairs for _, pairs in found)
-    if slowest < _SLOW * assumed.network_gib:
+    if slowest < assumed.network_gib / 10:
         yield (
             f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link has "
             f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/training.md), and "
