@@ -192,13 +192,8 @@ class Learner:
         Raises:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
         """
-        usual = self.loss
-        if kl_coefficient is not None:
-            self.loss = usual.model_copy(update={"kl_coefficient": kl_coefficient})
-        try:
-            total, off_policy, sums = self.accumulate_gradient(batch)
-        finally:
-            self.loss = usual
+        own = {} if kl_coefficient is None else {"kl_coefficient": kl_coefficient}
+        total, off_policy, sums = self.accumulate_gradient(batch, self.loss.model_copy(update=own))
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
         if not bool(torch.isfinite(norm)):
             raise NonFiniteLossError(f"the gradient's norm is {float(norm)}; the step is refused.")
@@ -216,12 +211,13 @@ class Learner:
             stages=report_by_stage(sums.tolist()),
         )
 
-    def accumulate_gradient(self, batch: Batch) -> tuple[float, Tensor, Tensor]:
-        """Replace the gradient on the policy's parameters by the batch's, before clipping.
+    def accumulate_gradient(self, batch: Batch, settings: LossSettings | None = None) -> tuple[float, Tensor, Tensor]:
+        """Replace the gradient on the policy's parameters by the batch's, before clipping; `settings` replaces the loss's.
 
         Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage.
         """
-        denominator = self.loss.denominator(batch.num_policy_tokens, batch.num_samples)
+        settings = settings or self.loss
+        denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
         total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
         sums = torch.zeros(5, NUM_STAGES, device=self.policy.device)
@@ -232,10 +228,10 @@ class Learner:
             with torch.no_grad(), without_lora(self.reference):
                 reference, _ = policy_logprobs(self.reference, pack)
             tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
-            loss, by_stage = policy_loss(tokens, settings=self.loss, denominator=denominator)
+            loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator)
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-            off_policy = off_policy + _sum_off_policy(tokens, self.loss)
+            off_policy = off_policy + _sum_off_policy(tokens, settings)
             sums = sums + by_stage
         return total, off_policy, sums
 
