@@ -81,14 +81,12 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     The nonce of the delimiters depends on all of the content, so that no part of it can know or contain the nonce.
     JSON escapes line breaks, so no line of the content can look like a delimiter. Control tokens are made inert.
     """
-    contents = [(label, _defuse_all(content)) for label, content in contents]
-    body = _dump([content for _, content in contents])
+    blocks = [(label, _dump(_defuse_all(content))) for label, content in contents]
+    body = f"[{', '.join(block for _, block in blocks)}]"
     attempt = 0
     while (nonce := digest(f"{seed}\0{attempt}\0{body}")) in body:
         attempt += 1
-    return "\n\n".join(
-        f"<<<BEGIN {label} {nonce}>>>\n{_dump(content)}\n<<<END {label} {nonce}>>>" for label, content in contents
-    )
+    return "\n\n".join(f"<<<BEGIN {label} {nonce}>>>\n{block}\n<<<END {label} {nonce}>>>" for label, block in blocks)
 
 
 def _defuse_all(content: object) -> object:
