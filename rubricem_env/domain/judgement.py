@@ -7,6 +7,7 @@ A stage has a score or the reason for its absence. A reflection is the item that
 import hashlib
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field, model_validator
@@ -41,12 +42,22 @@ class Rubric(Frozen):
     @property
     def id(self) -> str:
         """Same stage, polarity and wording, same rubric: whitespace, case and Unicode form do not count."""
-        return hashlib.sha256(f"{self.stage}\0{self.polarity}\0{self.wording}".encode()).hexdigest()[:16]
+        return _rubric_id(self.stage, self.polarity, self.description)
 
     @property
     def wording(self) -> str:
         """The description without differences of whitespace, case and Unicode form."""
-        return " ".join(unicodedata.normalize("NFKC", self.description).casefold().split())
+        return _wording(self.description)
+
+
+@lru_cache(maxsize=16_384)
+def _wording(description: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", description).casefold().split())
+
+
+@lru_cache(maxsize=16_384)
+def _rubric_id(stage: Stage, polarity: Polarity, description: str) -> str:
+    return hashlib.sha256(f"{stage}\0{polarity}\0{_wording(description)}".encode()).hexdigest()[:16]
 
 
 FULL_MARK = 2
