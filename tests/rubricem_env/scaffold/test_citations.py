@@ -62,6 +62,8 @@ def test_citations_without_an_id_or_a_claim_are_empty_and_ids_are_listed_once():
 def test_a_snippet_is_shown_where_both_the_episodes_record_and_the_text_have_it():
     text = '<snippet id="S_1">a</snippet><snippet id="S_9">b</snippet>'
     assert shown_snippets([tool(text, ids=("S_1", "S_2"))]) == {"S_1"}
+    # The record names them in another order than the text shows them.
+    assert shown_snippets([tool(text, ids=("S_9", "S_1"))]) == {"S_1", "S_9"}
 
 
 def test_a_snippet_inside_a_snippet_is_page_text():
