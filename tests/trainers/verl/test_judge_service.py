@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.samples import task_samples
@@ -458,3 +459,50 @@ async def test_a_damaged_checkpoint_is_one_sentence(model_folder, tmp_path, name
     with pytest.raises(UsageError) as refusal:
         await make_service(model_folder).load(tmp_path, step=1, identity=identity(service))
     assert "\n" not in str(refusal.value)
+
+
+async def numbers_of(service: JudgeService, folder, *, step: int):
+    """All that a later step can depend on: what the checkpoint holds, and the report of both groups' training."""
+    await service.drain()
+    await save(service, folder, step=step, held={"before", "paused"}, stream={"at": 2})
+    saved = load_checkpoint(find_checkpoint(folder, step=step), step=step)
+    states = {name: saved.read_json(name) for name in ("judge", "deferred", "waiting", "noted", "stream")}
+    report = await service.report(step + 1, ["before", "paused"])
+    return states, {name: value for name, value in report.items() if name != "paused_seconds"}
+
+
+async def test_a_run_that_is_killed_in_a_pause_resumes_to_the_numbers_of_one_that_never_paused(
+    model_folder, tokenizer, tmp_path
+):
+    later = ScheduledQuery(QUERY, 2, "new")
+    scored = [with_tokens(await attempt(text), (0, 1, 2, 3)) for text in ATTEMPTS]
+
+    async def judged(service: JudgeService, scheduled: ScheduledQuery, group: str):
+        calls = [service.submit(scheduled, one, group=group, index=index) for index, one in enumerate(scored)]
+        return await asyncio.gather(*calls)
+
+    unbroken = make_service(model_folder)
+    await unbroken.open(FakeClient(tokenizer, [REFLECTION]))
+    expected = [*await judged(unbroken, NEW, "before"), *await judged(unbroken, later, "paused")]
+
+    service = make_service(model_folder, outage={"patience": 600, "probe": 0.01})
+    await service.open(FakeClient(tokenizer, [REFLECTION]))
+    given = await judged(service, NEW, "before")
+    away = make_service(model_folder, almanac={"knobs": {"failure_rate": 1.0}})
+    service.judge.judge = away.judge.judge
+    waiting = asyncio.create_task(judged(service, later, "paused"))
+    while not (await service.pauses())[0]:
+        await asyncio.sleep(0.01)
+    # The step ends in the pause and is saved; the group that waits for the judge is pending in veRL's queue.
+    assert await save(service, tmp_path, step=1, held={"before", "paused"}, stream={"at": 1}) == ("before",)
+    await service.resume_scoring()
+    assert not waiting.done()
+    waiting.cancel()  # the kill
+
+    resumed = make_service(model_folder)
+    assert await resumed.load(tmp_path, step=1, identity=identity(resumed)) == ({"at": 1}, ())
+    await resumed.open(FakeClient(tokenizer, [REFLECTION]))
+    given += await judged(resumed, later, "paused")
+    assert [one.tolist() for one in given] == [one.tolist() for one in expected]
+    assert np.abs(given[3]).max() > 0
+    assert await numbers_of(resumed, tmp_path, step=2) == await numbers_of(unbroken, tmp_path / "unbroken", step=2)
