@@ -60,10 +60,7 @@ def _unsupported(config: Any, settings: VerlSettings) -> Iterator[str]:
             "moves veRL's schedule. Set lr_scheduler_type=constant and no warm-up, as in the paper."
         )
     if actor.use_prefix_grouper:
-        yield (
-            "actor_rollout_ref.actor.use_prefix_grouper is set, and the engines of veRL 0.9.1 train every row with its whole "
-            "prompt whatever it says. Remove the key; --dry-run shows what the repeated prompts of reflections cost."
-        )
+        yield "actor_rollout_ref.actor.use_prefix_grouper is set, and no engine of veRL 0.9.1 reads it. Remove the key."
     if engine not in ENGINES:
         yield (
             f"actor_rollout_ref.rollout.name is {engine}: a turn ends at a tag that must stay in the text, and veRL "
