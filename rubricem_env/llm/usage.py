@@ -4,6 +4,7 @@ A model that is not in the table has an unknown price, not a price of zero.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -65,14 +66,14 @@ def listed_with(given: Mapping[str, tuple[float, float]]) -> Mapping[str, Price]
     return {**PRICES, **{price_name(name): price for name, price in own.items()}}
 
 
+_VERSION = re.compile("-2|-0|-preview|-latest|$")
+"""What follows the stem of a name."""
+
+
 def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:
     """The price of a model; a dated or preview name, such as gpt-4.1-2025-04-14, has the price of its longest known stem."""
     name = price_name(model)
-    stems = [
-        known
-        for known in prices
-        if name == known or name.startswith((f"{known}-2", f"{known}-0", f"{known}-preview", f"{known}-latest"))
-    ]
+    stems = [known for known in prices if name.startswith(known) and _VERSION.match(name, len(known))]
     return prices[max(stems, key=len)] if stems else None
 
 
