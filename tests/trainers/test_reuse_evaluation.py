@@ -55,6 +55,7 @@ def test_a_run_without_a_checkpoint_lends_no_bank(tmp_path: Path):
         load_bank(RubricBank.in_memory(PlaneEmbedder()), tmp_path)
 
 
+@pytest.mark.no_cover
 def test_a_run_is_evaluated_without_its_bank_across_questions_and_within_them(config: LocalConfig, tmp_path, capsys):
     asyncio.run(train(make_parts(config.model_copy(update={"steps": 1}))))
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config import GoogleSearchConfig, RateConfig, ToolsConfig
 from rubricem_agent.data.filter import harvest
@@ -35,6 +37,7 @@ class TwoTurns:
         return
 
 
+@pytest.mark.no_cover
 async def test_a_round_of_3_000_traces_outlasts_the_limit_of_a_call_and_loses_no_trace(tmp_path: Path) -> None:
     hit = {"title": "Calm Bridge", "snippet": "The width of Calm Bridge is 120 m.", "link": "https://a.example"}
     engine = SearchServer(SearchReply({"organic": [hit]}, delay=LATENCY))

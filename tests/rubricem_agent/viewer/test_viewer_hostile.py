@@ -9,6 +9,8 @@ from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolCal
 from rubricem_env.testing.judges import ANSWER, attempt
 from tests.fakes import rubric
 
+pytestmark = pytest.mark.no_cover
+
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\u2028'\"`${x}"
 ADDRESSES = ("javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "https://ok.example/a?b=<c>")
 

@@ -2,6 +2,8 @@
 
 import statistics
 
+import pytest
+
 from rubricem_env.domain.base import STAGES
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
@@ -35,6 +37,7 @@ def correlation(judged, true):
     return None if len(set(judged)) < 2 or len(set(true)) < 2 else statistics.correlation(judged, true)
 
 
+@pytest.mark.no_cover
 async def test_within_a_group_the_rules_order_attempts_as_truth_does(record_testsuite_property):
     questions = [q for q in load_questions(shipped_questions_path()) if q.split != "train"]
     groups = [Group.of(query_of(q), [await play(q, seed) for seed in range(ROLLOUTS)]) for q in questions]

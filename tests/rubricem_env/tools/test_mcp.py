@@ -157,6 +157,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_too():
 
 
 # The server ends with connections open, which the collector may report.
+@pytest.mark.no_cover
 @pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning")
 async def test_calls_that_a_server_drops_while_it_shuts_down_are_made_again_at_its_successor():
     dying, reborn = LocalToolbox(ScriptedTool(delay=60.0)), LocalToolbox(ScriptedTool())

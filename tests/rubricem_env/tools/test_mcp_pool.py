@@ -17,6 +17,8 @@ from rubricem_env.tools.mcp_server import http_app, tool_server
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 from tests.rubricem_env.tools.mcp_cases import CALL, TOKEN
 
+pytestmark = pytest.mark.no_cover
+
 
 def serving(tool: ScriptedTool, port: int = 0):
     toolbox = LocalToolbox(tool)

@@ -18,6 +18,8 @@ from rubricem_env.world.expert import SOUND, AlmanacTeacher, Faults, Slips, draw
 from rubricem_env.world.judge import Evidence, true_quality
 from rubricem_env.world.questions import Question
 
+pytestmark = pytest.mark.no_cover
+
 QUESTIONS = load_questions(shipped_questions_path())
 PERFECT = (1.0, 1.0, 1.0, 1.0)
 NO_PAGES = offline_toolbox(Corpus([]))

@@ -10,6 +10,8 @@ from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.entities import domain_named
 from rubricem_env.world.questions import Question, mentions
 
+pytestmark = pytest.mark.no_cover
+
 WORLD = Almanac.from_seed(0)
 WORLDS = st.builds(
     Almanac.from_seed, st.integers(0, 2**63), entities_per_domain=st.integers(9, 20), hostile=st.booleans()

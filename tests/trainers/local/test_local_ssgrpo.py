@@ -59,6 +59,7 @@ def test_reflections_of_step_one_are_trained_on_in_step_two(config):
     assert rows[2]["staleness"] == [1]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("phase", "staleness"), [("new", [[], [1], []]), ("all", [[], [1], [1]])])
 def test_repeats_are_reflected_on_as_the_phase_says(config, phase, staleness):
     # A window of one step: new, repeat, new. The third step trains on what the repeat was reflected on.
@@ -72,6 +73,7 @@ def test_without_the_meta_policy_nothing_is_reflected_on(config):
     assert rows[2]["bank"] == 0
 
 
+@pytest.mark.no_cover
 def test_a_run_that_is_stopped_and_resumed_writes_the_same_log(config, tmp_path):
     whole = run(config)
     first = config.model_copy(update={"out": tmp_path / "parts", "steps": 1, "evaluate_every": 9})
@@ -85,6 +87,7 @@ def with_reflection_seed(config: LocalConfig, seed: int) -> LocalConfig:
     return config.model_copy(update={"reflection": config.reflection.model_copy(update={"seed": seed})})
 
 
+@pytest.mark.no_cover
 def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
     before = with_reflection_seed(config, 0).model_copy(
         update={"judge": JudgeConfig(settings=JudgeSettings(seed=0)), "steps": 1}
@@ -93,6 +96,7 @@ def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
     assert [row["step"] for row in run(config)][-1] == 2
 
 
+@pytest.mark.no_cover
 def test_a_run_of_before_whose_reflections_had_another_seed_does_not_go_on_with_new_ones(config):
     seven = config.model_copy(update={"seed": 7})
     run(with_reflection_seed(seven, 0).model_copy(update={"steps": 1}))
@@ -105,6 +109,7 @@ def audited(config: LocalConfig) -> LocalConfig:
     return config.model_copy(update={"held_out_judge": LocalAuditSettings(every=1, share=1.0)})
 
 
+@pytest.mark.no_cover
 def test_an_audited_run_records_both_judges_and_trains_the_same(config, tmp_path):
     plain = run(config)
     rows = run(audited(config.model_copy(update={"out": tmp_path / "audited"})))
@@ -114,6 +119,7 @@ def test_an_audited_run_records_both_judges_and_trains_the_same(config, tmp_path
     assert all(audit["judge"].keys() == audit["held_out"].keys() for audit in audits)
 
 
+@pytest.mark.no_cover
 def test_an_audited_run_that_is_resumed_writes_the_same_log(config, tmp_path):
     whole = run(audited(config))
     parts = audited(config.model_copy(update={"out": tmp_path / "parts", "evaluate_every": 9}))
@@ -220,6 +226,7 @@ def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(con
     assert [tuple(sample.token_ids[: len(prompts[0])]) for sample in samples] == [prompts[0]] * 4
 
 
+@pytest.mark.no_cover
 def test_every_method_trains_in_the_local_trainer(config):
     for method in METHODS:
         changes = {"credit": method, "out": config.out / method, "meta_policy": False, "steps": 1, "advantage_rms": 1.0}

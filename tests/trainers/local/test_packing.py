@@ -1,6 +1,7 @@
 """Samples end to end: every token once, shared beginnings once, and the same hidden states as sample by sample."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -8,6 +9,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_env.testing.tiny_model import tiny_qwen3
 from trainers.local.packed_qwen3 import Pack, SampleTokens, is_packable, pack_samples, packed_hidden
+
+pytestmark = pytest.mark.no_cover
 
 VOCABULARY = 40
 

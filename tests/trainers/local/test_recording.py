@@ -3,12 +3,15 @@
 import asyncio
 
 import numpy as np
+import pytest
 
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_env.judge.scoring import group_scores
 from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train
+
+pytestmark = pytest.mark.no_cover
 
 
 def run(config):

@@ -10,6 +10,8 @@ from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
 from trainers.verl_backend.planning.run_shape import value_at
 from trainers.verl_backend.settings import read_section
 
+pytestmark = pytest.mark.no_cover
+
 OWN = {
     "trainer.nnodes",
     "trainer.total_training_steps",

@@ -14,6 +14,8 @@ from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 
+pytestmark = pytest.mark.no_cover
+
 
 def sent(content: object, finish: str | None = "stop", **message: object) -> bytes:
     choice = {"index": 0, "message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
