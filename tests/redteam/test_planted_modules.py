@@ -38,7 +38,9 @@ def start(command, folder):
     )
 
 
-@pytest.mark.parametrize("words", [("train", "config.yaml"), ("ablate", "config.yaml", "--seeds", "1", "--jobs", "4")])
+@pytest.mark.parametrize(
+    "words", [("train", "config.yaml"), ("ablate", "config.yaml", "--seeds", "1", "--methods", "ss_grpo")]
+)
 def test_a_trainer_runs_no_module_of_the_current_folder(folder, words):
     pytest.importorskip("torch")
     done = start([*CONSOLE, *words], folder)
