@@ -26,7 +26,7 @@ def test_a_foreign_status_does_not_hide_the_foreign_text(structured):
 
 async def test_a_child_that_never_shakes_hands_is_ended(tmp_path):
     opener = partial(open_stdio, sys.executable, ("-c", SILENT, str(tmp_path / "pid")), timeout=60)
-    link = McpLink("silent", opener, timing=Timing.real(0), connect_timeout=5.0, attempts=1)
+    link = McpLink("silent", opener, timing=Timing.real(0), connect_timeout=1.0, attempts=1)
     with pytest.raises(ToolError, match="silent does not answer"):
         await link.list_tools()
     await link.aclose()
