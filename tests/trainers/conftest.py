@@ -33,7 +33,7 @@ def config(policy_folder: Path, tmp_path: Path) -> LocalConfig:
         window=1,
         learning_rate=1e-2,
         max_turn_tokens=12,
-        rows=4,
+        rows=32,
         limits=EpisodeLimits(max_calls=1, max_turns=2, max_tokens=60),
         reflection=ReflectionSettings(num_candidates=2, total_tokens=4_000, new_tokens=12),
         evaluate_every=2,
