@@ -13,8 +13,11 @@ if find_spec("hypothesis"):  # the lanes' environments have none
     settings.register_profile("rubricem", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("rubricem")
 
-# Files of a minute or so, which begin first: at the end one process would wait for the other.
-SLOW = ("test_killed.py", "test_own_questions.py", "test_tiny_policy.py", "test_train.py")
+# The longest files, which begin first: at the end one process would wait for the other.
+SLOW = (
+    *("test_docs.py", "test_killed.py", "test_local_ssgrpo.py", "test_own_questions.py", "test_planted_modules.py"),
+    *("test_sft.py", "test_tiny_policy.py", "test_train.py"),
+)
 
 
 def pytest_collection_modifyitems(items):
