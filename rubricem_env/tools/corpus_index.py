@@ -30,12 +30,13 @@ _ANALYZER = "folded_words"
 _SPARE = 8
 """Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
 _POSTINGS = 1_000_000
-"""How many passages the rarest words of a query may have, each word counted, to find passages each by itself."""
+"""How many passages the rarest words of a query may have, each word counted, to find passages in pairs. Limits of other
+kinds are parts of it."""
 _LOOKED_UP = 5
 """A word is looked up in each passage that is found where it stands in so many times as many."""
 _MOST_LOOKED_UP = 32
 """Each is a query around the last, and tantivy's stack ends somewhere beyond a thousand."""
-_RANKED = 60
+_RANKED = 70
 """How many passages all words rank, at least: of those found by pairs of words, or by the rarest words alone."""
 
 
@@ -195,7 +196,7 @@ class CorpusIndex:
             paired = self._paired(words, frequency)
             hits = search(paired, limit=number) if paired else []
             if len(hits) < number:  # Words that seldom stand together.
-                rarest = _rarest(frequency, _POSTINGS)
+                rarest = _rarest(frequency, 4 * _POSTINGS // 5)
                 alone = self._any("words", [word for word in words if word in rarest])
                 hits = search(Query.boolean_query(alone), limit=number)
             ranked = self._scored(self._any("row", [row for _, row, _ in hits]), words, frequency, number=len(hits))
@@ -219,7 +220,7 @@ class CorpusIndex:
         """The passages with one of the rarest words, or with two of the next, scored by all of these; None for none."""
         alone = [word for word in _rarest(frequency, _POSTINGS // 100) if frequency[word] <= _POSTINGS // 100]
         counted = _rarest(frequency, 2 * _POSTINGS)
-        pairs = list(combinations(counted[len(alone) :], 2))
+        pairs = list(combinations(_rarest(frequency, _POSTINGS)[len(alone) :], 2))
         # A pair takes as long as its rarer word.
         led = accumulate(frequency[rarer] for rarer, _ in pairs)
         found = self._any("words", alone)
