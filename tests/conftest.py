@@ -15,8 +15,14 @@ if find_spec("hypothesis"):  # the lanes' environments have none
 
 # The longest files, which begin first: at the end one process would wait for the other.
 SLOW = (
-    *("test_docs.py", "test_killed.py", "test_local_ssgrpo.py", "test_own_questions.py", "test_planted_modules.py"),
-    *("test_sft.py", "test_tiny_policy.py", "test_train.py"),
+    "test_docs.py",
+    "test_killed.py",
+    "test_local_ssgrpo.py",
+    "test_own_questions.py",
+    "test_planted_modules.py",
+    "test_sft.py",
+    "test_tiny_policy.py",
+    "test_train.py",
 )
 
 

@@ -218,10 +218,8 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
 
 
 def _describe_costs(questions: int, costs: dict[str, Spent | None]) -> str:
-    teacher_is_free = None in costs.values()
-    lines = [
-        f"{questions} questions; the scripted teacher costs nothing." if teacher_is_free else f"{questions} questions."
-    ]
+    free = "; the scripted teacher costs nothing" if None in costs.values() else ""
+    lines = [f"{questions} questions{free}."]
     for name, cost in costs.items():
         if cost is None:
             continue

@@ -31,11 +31,7 @@ from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
 from rubricem_env.scaffold.parser import Block, Turn
-from rubricem_env.scaffold.reading import (
-    Reading,
-    find_citations,
-    unfounded_claims,
-)
+from rubricem_env.scaffold.reading import Reading, find_citations, unfounded_claims
 
 _KINDS: dict[str, ElementKind] = {
     THINK: "think",

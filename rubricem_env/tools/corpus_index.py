@@ -30,12 +30,12 @@ _ANALYZER = "folded_words"
 _SPARE = 8
 """Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
 _POSTINGS = 1_000_000
-"""How many passages the rarest words of a query may have, each word counted, to find passages in pairs. Limits of other
-kinds are parts of it."""
+"""Words make pairs while they stand in at most this many passages together, the rarest first. The other limits on how
+many passages are read are shares or multiples of it."""
 _LOOKED_UP = 5
-"""A word is looked up in each passage that is found where it stands in so many times as many."""
+"""A word that stands in more than this many times the passages found is looked up in those, not read whole."""
 _MOST_LOOKED_UP = 32
-"""Each is a query around the last, and tantivy's stack ends somewhere beyond a thousand."""
+"""Each such word nests the query one level deeper. Two thousand levels overflow tantivy's stack and end the process."""
 _RANKED = 70
 """How many passages all words rank, at least: of those found by pairs of words, or by the rarest words alone."""
 
@@ -201,7 +201,7 @@ class CorpusIndex:
                 # One word by itself is read faster than a union of one.
                 hits = search(alone[0][1] if len(alone) == 1 else Query.boolean_query(alone), limit=number)
             ranked = self._scored(self._any("row", [row for _, row, _ in hits]), words, frequency, number=len(hits))
-            # Looking up rows takes as long as ranking them.
+            # Looking up rows takes longer than ranking them.
             rows = {(address.segment_ord, address.doc): row for _, row, address in hits}
             found = self._searcher.search(ranked, limit + _SPARE, count=False).hits
             hits = [(float(score), rows[at.segment_ord, at.doc], at) for score, at in found]
@@ -218,7 +218,7 @@ class CorpusIndex:
         return {row: self._document(address) for _, row, address in hits}
 
     def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query | None:
-        """The passages with one of the rarest words, or with two of the next, scored by all of these; None for none."""
+        """The passages with one of the rarest words, or with two of the next, scored by these; None if no word is so rare."""
         alone = [word for word in _rarest(frequency, _POSTINGS // 100) if frequency[word] <= _POSTINGS // 100]
         counted = _rarest(frequency, 2 * _POSTINGS)
         pairs = list(combinations(_rarest(frequency, _POSTINGS)[len(alone) :], 2))

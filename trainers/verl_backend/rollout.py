@@ -143,7 +143,14 @@ class ServiceCache:
     """The tool cache of all workers on all nodes, which the judge service keeps; `service` is Ray's handle of it."""
 
     def __init__(self, service: Any) -> None:
-        self.get, self.put = service.cached.remote, service.cache.remote
+        self._service = service
+
+    async def get(self, key: str) -> str | None:
+        found: str | None = await self._service.cached.remote(key)
+        return found
+
+    async def put(self, key: str, text: str) -> None:
+        await self._service.cache.remote(key, text)
 
     async def aclose(self) -> None:
         return None

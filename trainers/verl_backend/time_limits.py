@@ -106,9 +106,14 @@ class Patience:
     def _is_exhausted(self) -> bool:
         return self._began is not None and self._clock() - self._began >= self._patience
 
+    def _begin(self) -> None:
+        """Note when the service was first found away."""
+        if self._began is None:
+            self._began = self._clock()
+
     async def wait(self) -> bool:
         """Wait for the next probe of a service that is away; False, at once, where the patience is exhausted."""
-        self._began = self._clock() if self._began is None else self._began
+        self._begin()
         if self._is_exhausted:
             return False
         await self._sleep(self._probe)
@@ -122,7 +127,7 @@ class Patience:
         """The result of `work`, which is repeated while it is lost, until the patience is exhausted."""
         result = await work()
         while is_lost(result) and self._patience > 0:
-            self._began = self._clock() if self._began is None else self._began
+            self._begin()
             async with self._probing:
                 if self._began is not None:
                     if not await self.wait():

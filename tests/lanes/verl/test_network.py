@@ -2,11 +2,11 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from socket import create_server
 
 import pytest
 from ray.cluster_utils import Cluster
 
+from rubricem_env.testing.loopback import free_port
 from trainers.verl_backend.planning.preflight import Machine, measure_node, network_warnings
 from trainers.verl_backend.planning.run_shape import Assumptions, read_run_shape
 
@@ -20,8 +20,7 @@ SHAPE = read_run_shape(
 
 
 def test_two_processes_measure_what_an_all_reduce_moves_to_each():
-    with create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
         calls = [processes.submit(measure_node, rank, 2, address) for rank in range(2)]
         rates, apart = zip(*(call.result(timeout=120) for call in calls), strict=True)

@@ -74,7 +74,7 @@ def _device_module() -> ModuleType:
     module.__dict__.update(dict.fromkeys(idle, _nothing))
     counters = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
     module.__dict__.update(
-        dict.fromkeys(counters, lambda *_: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE)
+        dict.fromkeys(counters, lambda *_, **__: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIBIBYTE)
     )
     module.__dict__.update(
         is_available=lambda: True,

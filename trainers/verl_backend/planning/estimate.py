@@ -306,7 +306,8 @@ def lesson_tokens(shape: RunShape, assumed: Assumptions) -> float:
 def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:
     """Of one sequence on one GPU: the passes forward, a backward one of twice the work, one more to recompute.
 
-    Forward are the update, the policy's log-probabilities unless bypassed, and the reference's if any. Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the slower of
+    Forward are the update, the policy's log-probabilities unless they are bypassed, and the reference's if there is one.
+    Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the slower of
     the two sets the time.
     """
     forward = 1 + shape.has_reference + (not shape.bypasses)

@@ -80,7 +80,10 @@ class Machine:
         """What `measure_node` finds on each of so many nodes of the cluster at RAY_ADDRESS, with so many GPUs each."""
         ray, placing = import_module("ray"), import_module("ray.util.scheduling_strategies")
         with ray.init(logging_level="ERROR"):
-            alive = [node for node in ray.nodes() if node["Alive"]][:nodes]
+            # This node first: the port is free here, and the first node's process listens on it.
+            own = ray.get_runtime_context().get_node_id()
+            alive = [node for node in ray.nodes() if node["Alive"]]
+            alive = sorted(alive, key=lambda node: node["NodeID"] != own)[:nodes]
             with socket.create_server(("", 0)) as free:
                 address = f"{alive[0]['NodeManagerAddress']}:{free.getsockname()[1]}"
             task, calls = ray.remote(num_cpus=1, num_gpus=gpus)(measure_node), []
@@ -317,9 +320,10 @@ def require_ready(
 ) -> None:
     """List on stderr all that is missing, each with its remedy, and raise ConfigError if anything is."""
     shape = read_run_shape(read_run_file(file, changes))
-    problems = find_problems(shape, machine or Machine(), probe=probe)
+    here = machine or Machine()
+    problems = find_problems(shape, here, probe=probe)
     if not problems:
-        here, assumed = machine or Machine(), Assumptions()
+        assumed = Assumptions()
         binds = search_bottleneck(shape, find_model_shape(shape.model), assumed) if shape.device != "cpu" else ""
         measures = probe and shape.nodes > 1 and "RAY_ADDRESS" in here.environ
         for line in (binds, *(network_warnings(shape, here, assumed) if measures else ())):
