@@ -337,9 +337,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
 
     def run() -> None:
-        shape = read_run_shape(read_run_file(chosen.config, chosen.changes))
+        files = [read_run_file(chosen.config, [*chosen.changes, f"++trainer.nnodes={nodes}"]) for nodes in chosen.nodes]
         assumed = with_changes(Assumptions(), chosen.assume)
-        rows = [row for nodes in chosen.nodes for row in simulate_variants(shape, assumed, nodes=nodes, chosen=chosen)]
+        rows = [row for file in files for row in simulate_variants(read_run_shape(file), assumed, chosen=chosen)]
         if chosen.json:
             sys.stdout.write(json.dumps(rows, allow_nan=False) + "\n")
         else:
@@ -348,10 +348,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_command("simulate", run)
 
 
-def simulate_variants(
-    shape: RunShape, assumed: Assumptions, *, nodes: int, chosen: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
-    """The average step of every variant on a number of nodes, as JSON values; `chosen` has `steps`, `seed` and `times`.
+def simulate_variants(shape: RunShape, assumed: Assumptions, *, chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The average step of every variant, as JSON values; `chosen` has `steps`, `seed` and `times`.
 
     The first cycle of the curriculum, which starts from nothing, is simulated and not counted.
 
@@ -362,15 +360,15 @@ def simulate_variants(
     counted = chosen.steps // cycle * cycle
     if counted < 2 * cycle:
         raise ConfigError(f"--steps is {chosen.steps}; whole cycles are counted, after the first: {2 * cycle} or more.")
-    sized, model = shape.model_copy(update={"nodes": nodes}), find_model_shape(shape.model)
-    common = {"window": shape.settings.window, "seed": chosen.seed, "layout": sized.layout}
+    model = find_model_shape(shape.model)
+    common = {"window": shape.settings.window, "seed": chosen.seed, "layout": shape.layout}
     for name, changes in VARIANTS.items():
         scenario = Scenario(shape.questions, shape.group_size, counted, **{**common, **changes})
         scenario = scenario._replace(has_lessons=scenario.has_lessons and shape.settings.meta_policy)
-        times = estimate_times(sized, model, assumed, layout=scenario.layout)
+        times = estimate_times(shape, model, assumed, layout=scenario.layout)
         step = average(simulate(with_changes(times, chosen.times, noun="time"), scenario)[cycle:])
         yield {
-            "gpus": sized.gpus,
+            "gpus": shape.gpus,
             "variant": name,
             "step_seconds": round(step.total, 1),
             "parts": {doing: round(seconds, 1) for doing, seconds in step.seconds.items()},
@@ -387,24 +385,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("config", type=Path, help="a YAML file, such as configs/verl_rubricem_8b.yaml")
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="changes of the config")
-    parser.add_argument("--nodes", type=_count, nargs="+", default=list(NODES), help="default: 2 4")
+    parser.add_argument("--nodes", type=int, nargs="+", default=list(NODES), help="default: 2 4")
     parser.add_argument("--steps", type=int, default=24, help="default: 24")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--assume", nargs="+", default=[], metavar="KEY=VALUE", help="numbers that do not follow from shapes"
-    )
-    parser.add_argument(
-        "--times", nargs="+", default=[], metavar="KEY=VALUE", help="measured times instead of estimates"
-    )
+    changes: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "KEY=VALUE"}
+    parser.add_argument("--assume", **changes, help="numbers that do not follow from shapes")
+    parser.add_argument("--times", **changes, help="measured times instead of estimates")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a number of nodes; it must be 1 or more")
-    return number
 
 
 def _show(rows: Sequence[Mapping[str, Any]], console: Console) -> None:

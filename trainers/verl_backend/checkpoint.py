@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.build.watch import MARKER, saved_steps
+from rubricem_agent.build.watch import MARKER, marked_step, saved_steps
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
     checkpoint_steps,
@@ -36,6 +36,7 @@ FOLDER = "rubricem"
 ROWS = 3
 """The format of the rows in veRL's saved queue and of what is noted about their groups."""
 RANKS = "trainer.nnodes*n_gpus_per_node"
+"""Another number of them may resume: the weights are divided anew."""
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
@@ -68,15 +69,19 @@ def check_identity(root: Path, *, step: int, identity: Mapping[str, Any]) -> Che
     with checkpoint.restoring():
         saved = dict(checkpoint.read_json("identity"))
     for name, value in identity.items():
-        if name not in saved or saved[name] != value:
-            reason = "its rubrics, lessons and advantages would not match"
-            if name == RANKS:
-                reason = "veRL keeps the weights in a shard a rank"
+        if name != RANKS and (name not in saved or saved[name] != value):
             raise UsageError(
-                f"the checkpoint was written with {name}={saved.get(name, 'nothing')}, and this run has {value}; "
-                f"{reason}. Resume with that value, or start a new run in another trainer.default_local_dir."
+                f"the checkpoint was written with {name}={saved.get(name, 'nothing')}, and this run has {value}; its "
+                "rubrics, lessons and advantages would not match. Resume with that value, or start a new run in "
+                "another trainer.default_local_dir."
             )
     return checkpoint
+
+
+def resumed_step(config: Any) -> int:
+    """The step that veRL resumes from, of those in the run's folder; 0 for a run that begins anew."""
+    marker = Path(config.trainer.default_local_dir).absolute() / MARKER
+    return marked_step(marker) if config.trainer.resume_mode == "auto" and marker.is_file() else 0
 
 
 def save_service(root: Path, states: Mapping[str, object], *, bank: RubricBank, step: int) -> None:

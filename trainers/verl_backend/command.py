@@ -66,7 +66,3 @@ def _parser() -> argparse.ArgumentParser:
         "changes", nargs="*", metavar="KEY=VALUE", help="changes of the config: veRL's keys or rubricem's"
     )
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,6 +5,7 @@ This module imports neither veRL nor Ray: both read the environment when they ar
 
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from importlib import import_module
@@ -17,11 +18,10 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.build.training import read_yaml
-from rubricem_agent.build.watch import MARKER, marked_step
 from rubricem_agent.files import lock_folder
 from rubricem_env.domain.errors import BoundaryError, ConfigError
 
-from .checkpoint import FOLDER, check_identity, identity_of
+from .checkpoint import FOLDER, RANKS, check_identity, identity_of, resumed_step
 from .planning.run_shape import value_at
 from .refusals import complete_config
 from .settings import SECTION, VerlSettings, read_section
@@ -74,10 +74,16 @@ def read_config(file: Path, changes: Sequence[str]) -> Any:
 
 def check_resume(config: Any, settings: VerlSettings) -> None:
     """Refuse a checkpoint of another run now: Ray and veRL take a minute to do so."""
-    folder = Path(config.trainer.default_local_dir).absolute()
-    if config.trainer.resume_mode == "auto" and (folder / MARKER).is_file():
-        step, identity = marked_step(folder / MARKER), identity_of(config, settings)
-        check_identity(folder / FOLDER, step=step, identity=identity)
+    folder, step = Path(config.trainer.default_local_dir).absolute(), resumed_step(config)
+    if not step:
+        return
+    identity = identity_of(config, settings)
+    saved = check_identity(folder / FOLDER, step=step, identity=identity).read_json("identity")
+    if saved[RANKS] != identity[RANKS]:
+        sys.stderr.write(
+            f"verl_ssgrpo: step {step} was saved by {saved[RANKS]} ranks and resumes on {identity[RANKS]}: weights and the "
+            f"optimiser's moments are kept and divided anew in {folder}; random states are not kept\n"
+        )
 
 
 def refuse_unreachable(address: str) -> None:

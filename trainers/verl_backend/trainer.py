@@ -42,19 +42,10 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import BoundaryError, JudgeError, RubricEMError, boundary
 
 from .actors import LOOPS_FILE, start_judge_service
-from .checkpoint import FOLDER, identity_of, prune
+from .checkpoint import FOLDER, identity_of, prune, resumed_step
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
-from .settings import (
-    ASYNC,
-    ESTIMATOR,
-    SECTION,
-    SEPARATE,
-    SYNC,
-    CurriculumStream,
-    load_training_questions,
-    read_section,
-)
+from .settings import ASYNC, ESTIMATOR, SECTION, SEPARATE, SYNC, CurriculumStream, load_training_questions, read_section
 from .time_limits import ENGINE_LOST, lost_process, within
 from .verl_parts import (
     CreditedRow,
@@ -64,6 +55,7 @@ from .verl_parts import (
     read_credited,
     read_tokens,
     remove_trained,
+    reshard,
     sample_again,
     wait_for_groups,
 )
@@ -141,7 +133,10 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
             self.config.data.gen_batch_size = 1
 
     def _load_checkpoint(self) -> None:
-        """Load the weights, then our state of the same step."""
+        """Load the weights, divided anew where another number of ranks has saved them, then our state of the same step."""
+        if step := resumed_step(self.config):
+            actor, workers = self._folder / f"global_step_{step}" / "actor", self.actor_rollout_wg.workers
+            ray.get([worker.__ray_call__.remote(reshard, actor) for worker in workers])
         super()._load_checkpoint()
         model, group_size = self.config.actor_rollout_ref.model.path, self.config.actor_rollout_ref.rollout.n
         self.judge_service = start_judge_service(self.settings, model=model, group_size=group_size)

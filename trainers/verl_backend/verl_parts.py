@@ -4,13 +4,16 @@
 It reads them from the installed veRL, so that a new release fails there and not in a run.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
+import torch
 import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import open_dict  # type: ignore[import-not-found,unused-ignore]
 from ray.exceptions import (  # type: ignore[import-not-found,unused-ignore]
@@ -18,6 +21,9 @@ from ray.exceptions import (  # type: ignore[import-not-found,unused-ignore]
     GetTimeoutError,
     RayActorError,
 )
+from torch import distributed
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from transfer_queue import KVBatchMeta
 
 from .rows import OURS
@@ -121,3 +127,39 @@ def check_processes(trainer: Any, others: Sequence[Any]) -> None:
 def has_lost_engine(server: Any) -> bool:
     """Called in a server's own process: vLLM's outlives its engine, and nothing else reports that."""
     return bool(getattr(getattr(server, "engine", None), "errored", False))
+
+
+def reshard(worker: Any, actor: Path) -> None:
+    """Called in a training process: write its shards of a checkpoint where another number of ranks has saved it.
+
+    veRL then loads them as it loads its own. Weights and moments are the same numbers, and each rank reads no more of
+    them than it keeps. The state of the random generators, which nothing in a step uses, is the first rank's.
+    """
+    saved_by = json.loads((actor / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"]
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    if ranks == saved_by:
+        return
+    engine = next(role.actor.engine for role in worker.worker_dict.values() if role.actor is not None)
+    for kind in ("model", "optim", "extra_state"):
+        files = [actor / f"{kind}_world_size_{saved_by}_rank_{one}.pt" for one in range(saved_by)]
+        saved = [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
+        torch.save(_own_part(saved, engine.device_mesh), actor / f"{kind}_world_size_{ranks}_rank_{rank}.pt")
+
+
+def _own_part(saved: Sequence[Any], mesh: DeviceMesh) -> Any:
+    """This rank's part of a state, from those that the former ranks have saved. FSDP2 divides tensors by their rows."""
+    first = saved[0]
+    if isinstance(first, Mapping):
+        return {name: _own_part([state[name] for state in saved], mesh) for name in first}
+    if not isinstance(first, DTensor):
+        return first
+    # Weights are sharded along the last dimension of a mesh, and copied along the other, if there is one.
+    copies = mesh.ndim - 1
+    rows = -(-len(first) // mesh.size(copies))
+    start, found = rows * mesh.get_local_rank(copies), []
+    for state in saved[: first.device_mesh.size(first.device_mesh.ndim - 1)]:
+        shard = state.to_local()
+        found.append(shard[max(0, start) : max(0, start + rows)])
+        start -= len(shard)
+    placements = [Replicate()] * copies + [Shard(0)]
+    return DTensor.from_local(torch.cat(found), mesh, placements, shape=first.shape, stride=first.stride())

@@ -15,6 +15,7 @@ from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
 from tests.trainers.planning.test_configs import flat
 from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.planning.run_shape import value_at
+from trainers.verl_backend.refusals import RULES
 from trainers.verl_backend.settings import SECTION, read_section
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").glob("verl_*.yaml"))
@@ -51,6 +52,22 @@ def test_a_key_of_our_section_can_be_changed_whether_it_stands_in_the_file_or_no
 def test_a_key_of_verls_that_there_is_not_is_refused_in_a_sentence():
     with pytest.raises(ConfigError, match=r"verl_almanac_cpu.yaml is refused.*trainer.total_step"):
         read_config(CPU, ["trainer.total_step=3"])
+
+
+@pytest.mark.parametrize("mode", ["sync", "rubricem_async", "rubricem_separate"])
+def test_what_the_refusals_take_for_verls_own_value_of_a_key_is_its_own(mode, tmp_path):
+    plain = {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}, "defaults": ["ppo_trainer", "_self_"]}
+    (tmp_path / "plain.yaml").write_text(yaml.safe_dump(plain))
+    composed, given = read_config(tmp_path / "plain.yaml", [f"trainer.v1.trainer_mode={mode}"]), {}
+
+    def read(key, own):
+        given[key] = own if key != "trainer.v1.trainer_mode" else mode
+        return value_at(composed, key, own)
+
+    for rules in RULES:
+        list(rules(read, read_section({"almanac": {}})))
+    assert len(given) > 15
+    assert {key: value_at(composed, key, own) for key, own in given.items()} == given
 
 
 HANDED_ON = ("hydra.", "defaults", "rubricem.", "ray_kwargs.ray_init.", "transfer_queue.backend.")

@@ -87,6 +87,8 @@ class PrivatePart(NamedTuple):
 _BASE = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer:ReplayBuffer"
 _LOOPS = "verl.trainer.ppo.v1.agent_loop_tq:AgentLoopWorkerTQ"
+_SAVED = "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager"
+_FSDP = "verl.workers.engine.fsdp.transformer_impl:FSDPEngine"
 PARTS = (
     PrivatePart(f"{_BUFFER}.__init__", "self.poll_interval = poll_interval", "two seconds are a tenth of a step here"),
     PrivatePart(
@@ -123,6 +125,18 @@ PARTS = (
     PrivatePart("verl.experimental.agent_loop.agent_loop:AgentLoopManager", "self.agent_loop_workers", "their death"),
     PrivatePart("verl.trainer.ppo.padding_utils:construct_minimal_padding_template", "is_padding=True", "rows to skip"),
     PrivatePart("verl.trainer.main_ppo:TaskRunnerV1.__ray_metadata__", "", "the class under Ray's decorator"),
+    PrivatePart(
+        f"{_SAVED}.save_checkpoint", 'f"optim_world_size_{self.world_size}_rank_{self.rank}.pt"', "see `reshard`"
+    ),
+    PrivatePart(f"{_SAVED}.save_checkpoint", 'f"extra_state_world_size_{self.world_size}_rank_{self.rank}.pt"', "same"),
+    PrivatePart(f"{_SAVED}.load_checkpoint", 'f"model_world_size_{self.world_size}_rank_{self.rank}.pt"', "the same"),
+    PrivatePart(f"{_SAVED}.save_checkpoint", '"fsdp_config.json"', "the number of ranks that have saved the weights"),
+    PrivatePart(
+        f"{_FSDP}._init_device_mesh", "self.device_mesh = create_device_mesh", "the mesh to divide weights for"
+    ),
+    PrivatePart(f"{_FSDP}._build_fsdp_module", '"mesh": fsdp_mesh,', "weights are divided by their rows: no other way"),
+    PrivatePart("verl.single_controller.ray.base:create_colocated_worker_cls", "self.worker_dict[key]", "the engine"),
+    PrivatePart("verl.workers.engine_workers:ActorRolloutRefWorker", "self.actor: TrainingWorker", "the same"),
     PrivatePart("verl.workers.rollout.base:_ROLLOUT_REGISTRY", "", "the transformers engine; there is no function"),
 )
 """The engine's `errored` is vLLM's own, and stands in a process that this environment need not have."""

@@ -91,7 +91,8 @@ def test_the_updates_of_a_step_on_separate_gpus_are_those_of_the_config():
         (["actor_rollout_ref.rollout.calculate_log_probs=false"], "calculate_log_probs is false"),
         (["actor_rollout_ref.rollout.name=sglang"], "include_stop_str_in_output.*vllm or transformers"),
         (["actor_rollout_ref.actor.use_prefix_grouper=true"], "no engine of veRL 0.9.1 reads it. Remove the key"),
-        (["actor_rollout_ref.actor.strategy=megatron"], "actor.strategy is megatron.*fsdp or fsdp2"),
+        (["actor_rollout_ref.actor.strategy=megatron"], "actor.strategy is megatron.*Set it to fsdp2"),
+        (["actor_rollout_ref.actor.strategy=fsdp"], "actor.strategy is fsdp, .*Set it to fsdp2"),
         # two steps of 2,048 x 8 attempts, and 8 reflections of each question
         (["data.train_batch_size=2048"], "49152 requests run at once on 32 engines.*never pauses"),
     ],

@@ -40,13 +40,16 @@ def check_resume(composed):
     launch.check_resume(composed, read_section(OmegaConf.to_container(composed.rubricem, resolve=True)))
 
 
-def test_the_same_settings_go_on(saved):
+def test_the_same_settings_go_on_without_a_word(saved, capsys):
     check_resume(config(saved, "trainer.total_training_steps=99"))
+    assert capsys.readouterr().err == ""
 
 
-def test_another_number_of_ranks_is_refused_with_its_reason(saved):
-    with pytest.raises(UsageError, match=r"n_gpus_per_node=1, and this run has 2; .*a shard a rank"):
-        check_resume(config(saved, "trainer.n_gpus_per_node=2"))
+def test_another_number_of_ranks_resumes_and_is_announced_in_a_line(saved, capsys):
+    check_resume(config(saved, "trainer.nnodes=3", "trainer.n_gpus_per_node=2"))
+    line = capsys.readouterr().err
+    assert line.startswith("verl_ssgrpo: step 6 was saved by 1 ranks and resumes on 6: weights and the optimiser's ")
+    assert line.count("\n") == 1
 
 
 @pytest.mark.parametrize(

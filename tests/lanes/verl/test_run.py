@@ -1,4 +1,4 @@
-"""The whole recipe on veRL: a run that is saved, killed and resumed; a run on two ranks."""
+"""The whole recipe on veRL: a run that is saved, killed and resumed; a run on two ranks, resumed on one."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.curriculum import Curriculum
@@ -106,10 +107,23 @@ def test_the_viewer_finds_every_attempt_of_the_killed_and_resumed_run_once(resum
     assert render_report(run.folder).count("<html") == 1
 
 
-def test_two_ranks_train_one_policy_on_gloo(policy, tmp_path):
+def test_two_ranks_train_one_policy_on_gloo_and_one_rank_resumes_it(policy, tmp_path):
     changes = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2", "trainer.save_freq=2")
     with started(tmp_path, policy, *SMALL, *changes, "trainer.total_training_steps=2") as run:
         assert run.wait(LIMIT) == 0, run.tail()
         assert [line["step"] for line in run.steps] == [1, 2]
-        saved = sorted(path.name for path in (tmp_path / "global_step_2" / "actor").glob("model_*"))
-        assert saved == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
+    actor = tmp_path / "global_step_2" / "actor"
+    saved = sorted(actor.glob("model_*"))
+    assert [path.name for path in saved] == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
+    with started(tmp_path, policy, *SMALL, "trainer.total_training_steps=3") as run:
+        assert run.wait(LIMIT) == 0, run.tail()
+        assert [line["step"] for line in run.steps] == [1, 2, 3]
+        assert [line for line in run.sentences if "step 2 was saved by 2 ranks and resumes on 1" in line]
+    halves, (whole,) = local_tensors(saved), local_tensors([actor / "model_world_size_1_rank_0.pt"])
+    assert all(torch.equal(torch.cat([half[name] for half in halves]), whole[name]) for name in whole)
+
+
+def local_tensors(files):
+    """What each rank has saved of the weights, by name."""
+    saved = [torch.load(file, weights_only=False) for file in files]
+    return [{name: value.to_local() for name, value in state.items()} for state in saved]

@@ -28,6 +28,7 @@ def test_the_simulation_prints_every_variant_and_as_json_what_binds(capsys: pyte
     [
         ["none.yaml"],
         [str(RECIPE), "--steps", "6"],
+        [str(RECIPE), "--nodes", "0"],
         [str(RECIPE), "--times", "nap=1"],
         [str(RECIPE), "--times", "spread=-1"],
     ],

@@ -39,6 +39,26 @@ def test_a_dry_run_as_json_takes_assumptions(capsys: pytest.CaptureFixture[str])
     assert [number for what, number in calls.items() if "search" in what] == [0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("actor_rollout_ref.actor.use_prefix_grouper=true", "no engine of veRL 0.9.1 reads it. Remove the key"),
+        ("~trainer.val_before_train", "trainer.val_before_train is set, and the trainer rubricem_async"),
+        ("trainer.v1.trainer_mode=rubricem_separate", "samples on GPUs of its own, and the config has nodes=0"),
+        ("rubricem.ahead=3", "rubricem.window is 3, and 3 steps are sampled ahead"),
+    ],
+)
+def test_a_dry_run_shows_the_plan_and_then_refuses_what_the_start_refuses(
+    change: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--dry-run", change]) == 2
+    told = capsys.readouterr()
+    assert "16 GPUs" in told.out
+    assert sentence in told.err
+    assert main(["--preflight", change]) == 2
+    assert sentence in capsys.readouterr().err
+
+
 def test_changes_may_stand_before_and_after_the_options_and_the_last_of_a_key_counts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

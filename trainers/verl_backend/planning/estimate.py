@@ -5,18 +5,12 @@ it may to the host while sampling. `Assumptions` holds every number that does no
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ipaddress import ip_address
 from statistics import NormalDist
 from typing import NamedTuple
 
-from rubricem_agent.config import (
-    RULES,
-    GoogleSearchConfig,
-    SearchConfig,
-    ToolsConfig,
-    parse_judge,
-)
+from rubricem_agent.config import RULES, GoogleSearchConfig, SearchConfig, ToolsConfig, parse_judge
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.base import url_host
@@ -24,17 +18,7 @@ from rubricem_env.llm.usage import price_of
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
-from .run_shape import (
-    KNOWN,
-    Amount,
-    Assumptions,
-    Count,
-    Durations,
-    Layout,
-    ModelShape,
-    Positive,
-    RunShape,
-)
+from .run_shape import KNOWN, Amount, Assumptions, Count, Durations, Layout, ModelShape, Positive, RunShape
 
 GIB = 2**30
 _WEIGHT, _GRADIENT, _MOMENTS = 4, 4, 8
@@ -156,12 +140,6 @@ def _priced(what: str, calls: float, model: str | None, *, read: float, written:
     price = price_of(model) if model else None
     each = fee if price is None else fee + price.cost(round(read), 0, round(written))
     return CallKind(what, calls, read, written, None if model and price is None else calls * each)
-
-
-def add_known(amounts: Iterable[float | None]) -> float | None:
-    """The sum, or None where one of them is unknown."""
-    known = list(amounts)
-    return None if None in known else sum(amount for amount in known if amount is not None)
 
 
 def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:

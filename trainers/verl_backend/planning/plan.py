@@ -14,9 +14,9 @@ from rich.table import Table
 
 from rubricem_env.llm.usage import PRICES
 
+from ..refusals import refuse_unfit
 from .estimate import (
     NOT_ESTIMATED,
-    add_known,
     estimate_step,
     estimate_times,
     judge_gpus,
@@ -26,15 +26,7 @@ from .estimate import (
     refuse_small_gpu,
     search_seconds,
 )
-from .run_shape import (
-    Assumptions,
-    ModelShape,
-    RunShape,
-    find_model_shape,
-    read_run_file,
-    read_run_shape,
-    with_changes,
-)
+from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
 
 NODES = (2, 4)
 """Of eight H100s: the paper's two clusters."""
@@ -51,10 +43,10 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     hours = sum(step.values()) * shape.steps / 3_600
     longest = memory.cached_tokens // shape.total_tokens * shape.gpus // shape.tensor_parallel
     dollars = {kind.what: kind.dollars for kind in calls}
-    run: dict[str, float | None] = {}
-    for name in ("judge", "search"):
-        step_dollars = add_known(kind.dollars for kind in calls if kind.what.startswith("judge") is (name == "judge"))
-        run[name] = None if step_dollars is None else step_dollars * shape.steps
+    judged = {what: each for what, each in dollars.items() if what.startswith("judge")}
+    searched = {what: each for what, each in dollars.items() if what not in judged}
+    spent = {"judge": _summed(judged)["total"], "search": _summed(searched)["total"]}
+    run = {what: None if each is None else each * shape.steps for what, each in spent.items()}
     # Phase A trains a question's one prompt with each of its candidates, not once.
     again = max(0.0, 1 - times.reflection_tokens / lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
     judging, judges = judge_gpus(shape, assumed)
@@ -100,7 +92,9 @@ def search_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) 
 
 
 def _summed(parts: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {"total": add_known(parts.values()), **parts}
+    """The parts and their sum, which is None where one of them is unknown."""
+    known = [part for part in parts.values() if part is not None]
+    return {"total": sum(known) if len(known) == len(parts) else None, **parts}
 
 
 def print_plan(
@@ -109,10 +103,12 @@ def print_plan(
     """Write the plan of a run to standard output.
 
     Raises:
-        ConfigError: the config or an assumption is refused; or, after the plan, the run does not fit its own GPUs.
+        ConfigError: the config or an assumption is refused; or, after the plan, the start would be, or the run does not
+            fit its own GPUs.
     """
     assumed = with_changes(Assumptions(), assumptions)
-    shape = read_run_shape(read_run_file(file, changes))
+    config = read_run_file(file, changes)
+    shape = read_run_shape(config)
     model = find_model_shape(shape.model)
     counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
     # On a CPU no GPU is planned.
@@ -135,6 +131,7 @@ def print_plan(
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
     else:
         _show(document, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
+    refuse_unfit(config, shape.settings)
     if plans:
         refuse_small_gpu(plan_memory(shape, model, assumed), shape, assumed.gpu_gib)
 

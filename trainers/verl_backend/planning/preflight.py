@@ -30,16 +30,11 @@ from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatErr
 from rubricem_env.llm.base import read_secret
 from rubricem_env.tools.engines import ENGINES
 
+from ..refusals import refuse_unfit
 from ..settings import load_training_questions
 from .estimate import plan_memory, refuse_small_gpu
 from .plan import search_bottleneck
-from .run_shape import (
-    Assumptions,
-    RunShape,
-    find_model_shape,
-    read_run_file,
-    read_run_shape,
-)
+from .run_shape import Assumptions, RunShape, find_model_shape, read_run_file, read_run_shape
 
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _QUERY_SECONDS = 20.0
@@ -319,7 +314,9 @@ def require_ready(
     file: Path, changes: Iterable[str] = (), *, machine: Machine | None = None, probe: bool = True
 ) -> None:
     """List on stderr all that is missing, each with its remedy, and raise ConfigError if anything is."""
-    shape = read_run_shape(read_run_file(file, changes))
+    config = read_run_file(file, changes)
+    shape = read_run_shape(config)
+    refuse_unfit(config, shape.settings)
     here = machine or Machine()
     problems = find_problems(shape, here, probe=probe)
     if not problems:
