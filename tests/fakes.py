@@ -1,4 +1,7 @@
-"""Fakes that only our own tests need: a clock, a chat model, an embedder, rubrics, reflections. `rubricem_env.testing` has those for users."""
+"""Fakes that only our own tests need: a clock, a chat model, a search engine, an embedder, rubrics, reflections.
+
+`rubricem_env.testing` has those for users.
+"""
 
 import asyncio
 import inspect
@@ -10,10 +13,13 @@ from numpy.typing import NDArray
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Polarity, Provenance, Reflection, ReflectionScore, Rubric
-from rubricem_env.domain.trajectory import query_key
+from rubricem_env.domain.trajectory import ToolCall, ToolResult, query_key
 from rubricem_env.llm.base import ChatReply, ChatRequest
 from rubricem_env.llm.limits import Timing
 from rubricem_env.llm.usage import Usage
+from rubricem_env.testing.episodes import FOUND
+from rubricem_env.tools.guard import ToolFailure
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, ToolSpec
 
 
 class ManualTime:
@@ -106,3 +112,33 @@ class ScriptedModel:
 
     async def aclose(self) -> None:
         return None
+
+
+class ScriptedBackend:
+    """A search engine that returns its outcomes in order, then repeats the last one, and records its calls."""
+
+    def __init__(
+        self,
+        *outcomes: ToolResult | ToolFailure,
+        spec: ToolSpec = GOOGLE_SEARCH_SPEC,
+        fee: float = 0.0,
+        delay: float = 0.0,
+    ) -> None:
+        self._outcomes = outcomes or (FOUND,)
+        self.spec = spec
+        self.model = ""
+        self.fee = fee
+        self.expected = Usage(calls=1)
+        self._delay = delay
+        self.calls: list[ToolCall] = []
+
+    async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
+        outcome = self._outcomes[min(len(self.calls), len(self._outcomes) - 1)]
+        self.calls.append(call)
+        await asyncio.sleep(self._delay)
+        if isinstance(outcome, ToolFailure):
+            raise outcome
+        return outcome, self.expected
+
+    async def aclose(self) -> None:
+        """Nothing is open."""

@@ -44,15 +44,7 @@ from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import ChatRequest, MeteredModel, expected_usage
 from rubricem_env.llm.limits import Limiter, LimiterOf, RetryPolicy, Timing, own_limiter
-from rubricem_env.llm.usage import (
-    Meter,
-    Price,
-    SpendLimitReached,
-    Usage,
-    listed_with,
-    price_name,
-    price_of,
-)
+from rubricem_env.llm.usage import Meter, Price, SpendLimitReached, Usage, listed_with, price_name, price_of
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question

@@ -18,13 +18,7 @@ from rubricem_agent.files import writing
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.rollout.report import (
-    explain_ending,
-    linked_answer,
-    render_report,
-    shown_sources,
-    sources_in,
-)
+from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_env.domain.base import Stage

@@ -19,14 +19,7 @@ from rich.text import Text as RichText
 
 from rubricem_agent.evals.manifest import judge_names_in
 from rubricem_agent.evals.records import cost_cells, cost_text
-from rubricem_agent.evals.scores import (
-    NO_JUDGE,
-    JudgeScores,
-    PublishedScores,
-    PublishedTable,
-    Scores,
-    published_tables,
-)
+from rubricem_agent.evals.scores import NO_JUDGE, JudgeScores, PublishedScores, PublishedTable, Scores, published_tables
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import PAPER, SUITE, find_benchmark
 from rubricem_agent.learn.metrics import flatten_settings

@@ -12,14 +12,7 @@ from collections.abc import Callable, Sequence
 
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
-from rubricem_agent.policy.base import (
-    Emission,
-    Listener,
-    Opening,
-    TokenSegment,
-    TurnEnd,
-    TurnWatch,
-)
+from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.usage import Usage

@@ -11,9 +11,7 @@ from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.trajectory import Query, Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
-from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.tools.guard import ToolFailure
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, ToolSpec
 
 _SNIPPET = re.compile(r'<snippet id="(S_\d+)">(.*?)</snippet>', re.DOTALL)
@@ -108,36 +106,6 @@ FOUND = ToolResult(
     summary="The Tall Fox is 60 m wide.",
     snippets=(Snippet(text="60 m", title="Tall Fox", url="https://almanac.example/d1"),),
 )
-
-
-class ScriptedBackend:
-    """A search engine that returns its outcomes in order, then repeats the last one, and records its calls."""
-
-    def __init__(
-        self,
-        *outcomes: ToolResult | ToolFailure,
-        spec: ToolSpec = GOOGLE_SEARCH_SPEC,
-        fee: float = 0.0,
-        delay: float = 0.0,
-    ) -> None:
-        self._outcomes = outcomes or (FOUND,)
-        self.spec = spec
-        self.model = ""
-        self.fee = fee
-        self.expected = Usage(calls=1)
-        self._delay = delay
-        self.calls: list[ToolCall] = []
-
-    async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
-        outcome = self._outcomes[min(len(self.calls), len(self._outcomes) - 1)]
-        self.calls.append(call)
-        await asyncio.sleep(self._delay)
-        if isinstance(outcome, ToolFailure):
-            raise outcome
-        return outcome, self.expected
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
 
 
 @dataclass

@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.judgement import Rubric, RubricScore
-from rubricem_env.domain.trajectory import (
-    Ending,
-    Observation,
-    Origin,
-    Segment,
-    ToolCall,
-    ToolStatus,
-    Trajectory,
-)
+from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, ToolCall, ToolStatus, Trajectory
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
 
 Marker = Callable[[ScoringRequest, Rubric], int | None]

@@ -27,12 +27,7 @@ from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolSt
 from rubricem_env.llm.limits import Balancer, Limiter, Rates, RetryPolicy, Timing, call_with_retry
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.guard import ToolFailure, result_of_failure
-from rubricem_env.tools.spec import (
-    SHIPPED_SPECS,
-    ToolSpec,
-    read_arguments,
-    spec_from_schema,
-)
+from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, read_arguments, spec_from_schema
 
 MAX_SNIPPETS = 20
 MAX_PAGES = 20

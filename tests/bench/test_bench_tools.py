@@ -14,7 +14,7 @@ import pytest
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.limits import Timing
-from rubricem_env.testing.episodes import ScriptedBackend, ScriptedTool, run_scripted_episode
+from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.cache import CachedTool, InMemoryCache
@@ -22,6 +22,7 @@ from rubricem_env.tools.guard import GuardedTool
 from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
 from rubricem_env.tools.mcp_server import http_app, tool_server
 from rubricem_env.tools.render import render_observation
+from tests.fakes import ScriptedBackend
 
 FIVE = ToolResult(
     status=ToolStatus.OK,

@@ -9,7 +9,7 @@ from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.base import redactor_of
 from rubricem_env.llm.limits import Rates, RetryPolicy
 from rubricem_env.llm.usage import Meter, SpendLimits, Usage
-from rubricem_env.testing.episodes import FOUND, ScriptedBackend
+from rubricem_env.testing.episodes import FOUND
 from rubricem_env.tools.guard import (
     GuardedTool,
     GuardSettings,
@@ -17,7 +17,7 @@ from rubricem_env.tools.guard import (
     http_failure,
     result_of_failure,
 )
-from tests.fakes import ManualTime
+from tests.fakes import ManualTime, ScriptedBackend
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 BUSY = http_failure("the engine", 429)
