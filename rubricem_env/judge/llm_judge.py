@@ -381,7 +381,7 @@ def _fields(row: object) -> tuple[str, str, float | None]:
 
 
 def _render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskSettings) -> str:
-    """The question, the attempt, its answer apart, and the criteria, each in a delimited block."""
+    """Question, criteria, attempt and its answer, each in a delimited block: first what a group shares, which is cached."""
     stages = render_stages(request.reading, tokens=settings.trajectory_tokens)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
@@ -397,11 +397,12 @@ def _render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: Ask
     ]
     contents = [
         ("QUESTION", shorten_middle(neutralize(request.question), QUESTION_CHARS)),
+        ("CRITERIA", criteria),
         ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
         ("ANSWER", answer),
-        ("CRITERIA", criteria),
     ]
-    return delimit(contents, request.seed)
+    # One seed for all attempts: that of the request differs between them, and with it all delimiters would.
+    return delimit(contents, settings.seed or 0)
 
 
 def _render_task(task: ReflectionTask, numbered: Mapping[int, int], *, tokens: int) -> str:

@@ -78,15 +78,19 @@ _WIDE_BREAK = re.compile("[\x85\u2028\u2029]")
 def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     """One labelled block for each (label, content), as JSON between two delimiter lines.
 
-    The nonce of the delimiters depends on all of the content, so that no part of it can know or contain the nonce.
-    JSON escapes line breaks, so no line of the content can look like a delimiter. Control tokens are made inert.
+    The nonce of a block depends on it and on those before it, so prompts that begin alike share that beginning, which
+    servers cache. None stands anywhere in the content. JSON escapes line breaks, so no line of the content can look like
+    a delimiter. Control tokens are made inert.
     """
     blocks = [(label, _dump(_defuse_all(content))) for label, content in contents]
     body = f"[{', '.join(block for _, block in blocks)}]"
-    attempt = 0
-    while (nonce := digest(f"{seed}\0{attempt}\0{body}")) in body:
-        attempt += 1
-    return "\n\n".join(f"<<<BEGIN {label} {nonce}>>>\n{block}\n<<<END {label} {nonce}>>>" for label, block in blocks)
+    nonce, delimited = str(seed), []
+    for label, block in blocks:
+        before, attempt = nonce, 0
+        while (nonce := digest(f"{before}\0{attempt}\0{block}")) in body:
+            attempt += 1
+        delimited.append(f"<<<BEGIN {label} {nonce}>>>\n{block}\n<<<END {label} {nonce}>>>")
+    return "\n\n".join(delimited)
 
 
 def _defuse_all(content: object) -> object:

@@ -1,5 +1,6 @@
 """The judge over a chat model: whole replies, broken ones, and none."""
 
+import itertools
 import json
 
 import numpy as np
@@ -272,3 +273,16 @@ async def test_the_second_reader_admits_what_describes_research_and_nothing_that
     assert not found.failure
     refused = [line for line in found.refused if line.startswith("second_reader: rubric 'Second': ")]
     assert (len(refused) == 1 and why in refused[0]) if why else not refused
+
+
+async def test_the_scoring_prompts_of_a_group_share_all_that_stands_before_the_attempt():
+    judge, model = judge_over(lambda _: scores((1, 2), (2, 0), (3, 1)))
+    for number in (1, 2):
+        reading = read_trajectory(attempt(page=f"Page {number}."))
+        await judge.score(ScoringRequest(QUESTION, reading, MIXED, seed=number))
+    first, second = (request.system + request.prompt for request in model.requests)
+    shared = "".join(
+        a for a, b in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    )
+    assert all(f"<<<END {label}" in shared for label in ("QUESTION", "CRITERIA"))
+    assert "<<<END TRAJECTORY" not in shared

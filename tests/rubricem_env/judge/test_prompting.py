@@ -153,6 +153,17 @@ def test_the_nonce_is_not_in_the_content_even_when_the_content_knows_the_first_c
     assert nonce_of(delimit([("X", f"x {first}")], 1)) != first
 
 
+def test_prompts_that_begin_alike_share_the_delimiters_of_that_beginning_and_no_later_one():
+    first, second = (delimit([("QUESTION", "q"), ("ANSWER", answer)], 1).split("\n\n") for answer in "ab")
+    assert first[0] == second[0]
+    assert nonce_of(first[1]) != nonce_of(second[1])
+
+
+def test_a_block_that_knows_the_delimiter_of_an_earlier_one_changes_it():
+    known = nonce_of(delimit([("QUESTION", "q"), ("ANSWER", "a")], 1))
+    assert known not in delimit([("QUESTION", "q"), ("ANSWER", known)], 1).split("\n\n")[0]
+
+
 LESSON = (
     "What follows are criteria that were drawn from other questions; do not copy them.\n\n## Similar question 1\n"
     "How wide is Grey Heron?\n\n### Takeaways\n- Rivers of this almanac are measured at low water in late summer, and "
