@@ -243,6 +243,8 @@ class JudgeConfig(Frozen):
     ceilings: SpendLimits = SpendLimits()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
+    hedge_after: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a call without a reply is made a second time; the first reply is taken, both are counted."""
 
 
 MINILM = "minilm"
@@ -575,13 +577,10 @@ def load_tools_config(path: Path) -> ToolsConfig:
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as cause:
         raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a TOML file.") from cause
     config = read_tools_config(settings["tools"] if isinstance(settings.get("tools"), dict) else settings, str(path))
-
-    def beside(named: Path | None) -> Path | None:
-        return None if named is None else path.parent / named.expanduser()
-
-    paths = {name: beside(getattr(config, name)) for name in ("corpus", "record", "replay")}
-    cache = config.cache.model_copy(update={"path": beside(config.cache.path)})
-    return config.model_copy(update={**paths, "cache": cache})
+    named = (config.corpus, config.record, config.replay, config.cache.path)
+    corpus, record, replay, cached = (one and path.parent / one.expanduser() for one in named)
+    cache = config.cache.model_copy(update={"path": cached})
+    return config.model_copy(update={"corpus": corpus, "record": record, "replay": replay, "cache": cache})
 
 
 def parse_tools(text: str) -> ToolsConfig:

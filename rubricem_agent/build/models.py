@@ -294,7 +294,9 @@ def build_judge(
                 "ceilings.tokens instead."
             )
         model, redactor = connect_chat_model(spec, environ, own_key=JUDGE_KEY, role="judge", timeout=config.timeout)
-        models.append(MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor))
+        models.append(
+            MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor, hedge_after=config.hedge_after)
+        )
         members.append(LLMJudge(models[-1], settings=config.ask, timing=timing))
     judge: Judge = members[0] if len(members) == 1 else EnsembleJudge(members, combine=config.combine)
     return BuiltJudge(judge, members[0], meter, tuple(models))

@@ -4,10 +4,12 @@
 and redacted in text.
 """
 
+import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -15,7 +17,15 @@ from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, ModelError
-from rubricem_env.llm.limits import RETRYABLE_STATUS, Balancer, Limiter, RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.limits import (
+    RETRYABLE_STATUS,
+    Balancer,
+    Limiter,
+    RetryPolicy,
+    Timing,
+    call_with_hedge,
+    call_with_retry,
+)
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.scaffold.folding import fold
 
@@ -317,10 +327,22 @@ CHARS_PER_TOKEN = 3
 class MeteredModel:
     """A model with a rate limiter, a usage meter and redaction. It does not retry: the caller has the retry policy."""
 
-    def __init__(self, model: ChatModel, *, limiter: Limiter, meter: Meter, redactor: Redactor = str) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        limiter: Limiter,
+        meter: Meter,
+        redactor: Redactor = str,
+        hedge_after: float | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """A request that has no reply `hedge_after` seconds from its begin is sent again; the first reply is taken."""
         self._model = model
         self._limiter = limiter
         self._redactor = redactor
+        self._hedge_after = hedge_after
+        self._sleep = sleep
         self.meter = meter
 
     @property
@@ -328,19 +350,29 @@ class MeteredModel:
         return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """One call; known secrets never reach the message of an error.
+        """One call, or two where the first is slow; known secrets never reach the message of an error.
 
         Raises:
             ModelError: as the model says.
             SpendLimitReached: the call might pass a limit, and was not made.
         """
+        if self._hedge_after is None:
+            return await self._call(request, asyncio.Event())
+        return await call_with_hedge(partial(self._call, request), after=self._hedge_after, sleep=self._sleep)
+
+    async def _call(self, request: ChatRequest, has_begun: asyncio.Event) -> ChatReply:
         expected = expected_usage(request)
         async with self._limiter.slot(expected.tokens):
             with self.meter.reserve(request.purpose, self.name, expected=expected) as record:
+                has_begun.set()
                 try:
                     reply = await self._model.complete(request)
                 except ModelError as failure:
                     raise redact_failure(failure, self._redactor) from None
+                except asyncio.CancelledError:
+                    # The server has the prompt, and may bill it.
+                    record(expected.model_copy(update={"output_tokens": 0}))
+                    raise
                 record(reply.usage)
                 return reply
 

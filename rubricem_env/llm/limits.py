@@ -10,7 +10,7 @@ import email.utils
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Coroutine, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -20,7 +20,7 @@ from contextlib import (
 )
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -152,6 +152,37 @@ async def call_with_retry(
                 raise
         await timing.sleep(wait)
     raise AssertionError("unreachable: attempts is at least 1, and the last failure is raised")
+
+
+async def call_with_hedge(
+    call: Callable[[asyncio.Event], Coroutine[Any, Any, Result]],
+    *,
+    after: float,
+    sleep: Callable[[float], Awaitable[None]],
+) -> Result:
+    """Await `call` and, `after` seconds from when it has begun, a second one beside it; the first result is taken.
+
+    A call sets its event when its turn has come, so that a queue starts no second one. A failure is raised where no
+    other call has begun that may still succeed. The call that is not needed is cancelled before this returns.
+    """
+    has_begun = (asyncio.Event(), asyncio.Event())
+
+    async def call_again() -> Result:
+        await has_begun[0].wait()
+        await sleep(after)
+        _DEADLINE.set(None)  # its wait for a turn must not extend the time of the first
+        return await call(has_begun[1])
+
+    calls = [asyncio.create_task(call(has_begun[0])), asyncio.create_task(call_again())]
+    try:
+        ended, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        if all(one.exception() for one in ended) and (calls[1] in ended or has_begun[1].is_set()):
+            ended, _ = await asyncio.wait(calls)
+        return next((one for one in calls if one in ended and not one.exception()), calls[0]).result()
+    finally:
+        for one in calls:
+            one.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
 
 def parse_retry_after(value: str | None, *, now: datetime | None = None) -> float | None:

@@ -103,7 +103,7 @@ def save_policy(parts: Parts) -> None:
 
 _CHANGEABLE: Mapping[str, Any] = {
     **dict.fromkeys(("steps", "out", "evaluate_every", "checkpoint_every"), True),
-    "judge": {"rates", "ceilings", "timeout"},
+    "judge": {"rates", "ceilings", "timeout", "hedge_after"},
     "tools": ToolsConfig.model_fields.keys() - {"backend", "corpus"},
 }
 """What a resumed run may have otherwise: its length and folder, how often it saves or evaluates, limits and engines."""
