@@ -24,7 +24,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -81,15 +81,14 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-Doing = Literal[
+DOINGS = (
     "waits for rollouts",
     "waits for the judge",
     "waits for reflections",
     "trains on reflections",
     "trains on rollouts",
     "swaps",
-]
-DOINGS: tuple[Doing, ...] = get_args(Doing)
+)
 """What the trainer does or waits for."""
 
 
@@ -253,7 +252,7 @@ class _Simulation:
             step.engine_seconds = self._engine.busy_seconds() - engine_before
         return tuple(self._steps.values())
 
-    async def _book(self, step: SimulatedStep, doing: Doing, work: Awaitable[object]) -> None:
+    async def _book(self, step: SimulatedStep, doing: str, work: Awaitable[object]) -> None:
         began = _now()
         await work
         step.seconds[doing] += _now() - began

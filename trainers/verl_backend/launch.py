@@ -18,8 +18,9 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.build.training import read_yaml
+from rubricem_agent.build.watch import MARKER
 from rubricem_agent.files import lock_folder
-from rubricem_env.domain.errors import BoundaryError, ConfigError
+from rubricem_env.domain.errors import BoundaryError, ConfigError, UsageError
 
 from .checkpoint import FOLDER, RANKS, check_identity, identity_of, resumed_step
 from .planning.run_shape import value_at
@@ -28,7 +29,6 @@ from .settings import SECTION, VerlSettings, read_section
 
 PLUGIN = "rubricem_trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
-_CONNECT_SECONDS = 10.0
 
 
 def launch(file: Path, changes: Sequence[str]) -> None:
@@ -77,6 +77,11 @@ def check_resume(config: Any, settings: VerlSettings) -> None:
     folder, step = Path(config.trainer.default_local_dir).absolute(), resumed_step(config)
     if not step:
         return
+    if not (folder / f"global_step_{step}" / "actor").is_dir():
+        raise UsageError(
+            f"{folder / MARKER} names step {step}, whose weights are gone from {folder}: the run would begin anew, over what "
+            "is there. Write the number of a global_step folder into it, or choose another trainer.default_local_dir."
+        )
     identity = identity_of(config, settings)
     saved = check_identity(folder / FOLDER, step=step, identity=identity).read_json("identity")
     if saved[RANKS] != identity[RANKS]:
@@ -96,7 +101,7 @@ def refuse_unreachable(address: str) -> None:
     if "/" in address or not port.isdigit():
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
     except OSError as cause:
         raise BoundaryError(
             f"nothing listens at RAY_ADDRESS={address} ({cause}). Start Ray there (`ray start --head --port={port}`), "

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import distributed, multiprocessing
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -39,20 +40,23 @@ def _in_rank(rank, ranks, work, folder, *arguments):
     distributed.destroy_process_group()
 
 
-def sharded(shape):
+def sharded(shape, with_lora):
     """A model, its optimiser and its mesh: (ranks,), or (copies, ranks of one copy)."""
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("ddp", "fsdp")[-len(shape) :])
     model = Qwen3ForCausalLM(Qwen3Config(**SMALL))
-    fully_shard(model.model.layers[0], mesh=mesh)
+    layer = model.model.layers[0]
+    if with_lora:
+        model = get_peft_model(model, LoraConfig(r=3, target_modules="all-linear", task_type="CAUSAL_LM"))
+    fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     return mesh, model, optimizer, FSDPCheckpointManager(model, optimizer, schedule)
 
 
-def save_trained(folder, shape):
+def save_trained(folder, shape, with_lora):
     torch.manual_seed(3)
-    _, model, optimizer, manager = sharded(shape)
+    _, model, optimizer, manager = sharded(shape, with_lora)
     for _ in range(2):
         model(torch.arange(12)[None]).logits.square().sum().backward()
         optimizer.step()
@@ -60,9 +64,9 @@ def save_trained(folder, shape):
     save_full(folder / "before.pt", model, optimizer)
 
 
-def resume(folder, shape):
+def resume(folder, shape, with_lora):
     torch.manual_seed(4)
-    mesh, model, optimizer, manager = sharded(shape)
+    mesh, model, optimizer, manager = sharded(shape, with_lora)
     role = SimpleNamespace(actor=SimpleNamespace(engine=SimpleNamespace(device_mesh=mesh)))
     worker = SimpleNamespace(worker_dict={"ref": SimpleNamespace(actor=None), "actor": role})
     reshard(worker, folder / "actor")
@@ -72,24 +76,32 @@ def resume(folder, shape):
 
 def save_full(file, model, optimizer):
     """Every number of a model and its optimiser, by name, in one file."""
-    states = {name: model.state_dict()[name].full_tensor() for name, _ in model.named_parameters()}
-    for (name, _), index in zip(model.named_parameters(), optimizer.state_dict()["state"], strict=True):
-        for kind, value in optimizer.state_dict()["state"][index].items():
-            states[f"{name}: {kind}"] = value.full_tensor() if hasattr(value, "full_tensor") else value
+    states = {name: value.full_tensor() for name, value in model.named_parameters()}
+    names = list(states)
+    for index, moments in optimizer.state_dict()["state"].items():
+        for kind, value in moments.items():
+            states[f"{names[index]}: {kind}"] = value.full_tensor() if hasattr(value, "full_tensor") else value
     if distributed.get_rank() == 0:
         torch.save(states, file)
 
 
 @pytest.mark.parametrize(
-    ("saved", "resumed"),
-    [((2,), (1,)), ((1,), (2,)), ((2,), (4,)), ((2, 2), (3,)), ((3,), (2, 2))],
-    ids=lambda shape: "x".join(map(str, shape)),
+    ("saved", "resumed", "with_lora"),
+    [
+        ((2,), (1,), False),
+        ((1,), (2,), False),
+        ((2,), (4,), False),
+        ((2, 2), (3,), False),
+        ((3,), (2, 2), False),
+        ((3,), (2,), True),
+    ],
 )
-def test_weights_and_moments_are_the_same_numbers_on_another_number_of_ranks(tmp_path, saved, resumed):
-    in_ranks(math.prod(saved), save_trained, tmp_path, saved)
-    in_ranks(math.prod(resumed), resume, tmp_path, resumed)
+def test_weights_and_moments_are_the_same_numbers_on_another_number_of_ranks(tmp_path, saved, resumed, with_lora):
+    in_ranks(math.prod(saved), save_trained, tmp_path, saved, with_lora)
+    in_ranks(math.prod(resumed), resume, tmp_path, resumed, with_lora)
     before, after = torch.load(tmp_path / "before.pt"), torch.load(tmp_path / "after.pt")
     # eleven matrices and norms of the layer, embedding, norm and head: each with two moments and a count of steps
-    assert len(before) == 4 * 14
+    # with LoRA seven of the matrices have two more, which alone are trained
+    assert len(before) == (14 + 14 + 3 * 14 if with_lora else 4 * 14)
     assert before.keys() == after.keys()
     assert [name for name in before if not torch.equal(before[name], after[name])] == []

@@ -1,5 +1,6 @@
 """A checkpoint of another run is refused by the command itself, before Ray is started."""
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def saved(tmp_path):
     bank = RubricBank(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
     save_service(tmp_path / FOLDER, {"identity": identity_of(config(tmp_path), settings)}, bank=bank, step=6)
     (tmp_path / MARKER).write_text("6")
+    (tmp_path / "global_step_6" / "actor").mkdir(parents=True)
     return tmp_path
 
 
@@ -67,7 +69,14 @@ def test_other_settings_are_refused_by_name(saved, change, name):
         check_resume(config(saved, change))
 
 
+def test_our_state_without_the_weights_is_refused_where_veRL_would_begin_anew(saved):
+    shutil.rmtree(saved / "global_step_6")
+    with pytest.raises(UsageError, match=r"names step 6, whose weights are gone.*begin anew.*global_step folder"):
+        check_resume(config(saved))
+
+
 def test_weights_without_our_state_are_refused(tmp_path):
+    (tmp_path / "global_step_6" / "actor").mkdir(parents=True)
     (tmp_path / MARKER).write_text("6")
     with pytest.raises(UsageError, match="no checkpoint of step 6"):
         check_resume(config(tmp_path))

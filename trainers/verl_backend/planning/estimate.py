@@ -18,7 +18,8 @@ from rubricem_env.llm.usage import price_of
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
-from .run_shape import KNOWN, Amount, Assumptions, Count, Durations, Layout, ModelShape, Positive, RunShape
+from ..settings import Count
+from .run_shape import KNOWN, Amount, Assumptions, Durations, Layout, ModelShape, Positive, RunShape
 
 GIB = 2**30
 _WEIGHT, _GRADIENT, _MOMENTS = 4, 4, 8
@@ -197,13 +198,13 @@ def _is_near(host: str) -> bool:
         return bool(host) and ("." not in host or host.endswith((".local", ".internal")))
 
 
-def judge_gpus(shape: RunShape, assumed: Assumptions) -> tuple[float, int]:
-    """The GPU seconds of a step of judges on own servers, and the GPUs that they need to judge within the times assumed."""
+def judge_gpus(shape: RunShape, assumed: Assumptions) -> int:
+    """The GPUs that judges on own servers need to judge a step within the times assumed."""
     names = (shape.settings.judge.judge, *shape.settings.judge.also) if shape.settings.almanac is None else ()
     kinds = [kind for name in names if is_own(parse_judge(name).url) for kind in _judging(name, shape, assumed)]
     seconds = sum(kind.calls * kind.input_tokens for kind in kinds) / assumed.judge_read_tokens
     seconds += sum(kind.calls * kind.output_tokens for kind in kinds) / assumed.judge_written_tokens
-    return seconds, math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))
+    return math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))
 
 
 def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:

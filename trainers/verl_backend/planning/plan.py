@@ -49,7 +49,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     run = {what: None if each is None else each * shape.steps for what, each in spent.items()}
     # Phase A trains a question's one prompt with each of its candidates, not once.
     again = max(0.0, 1 - times.reflection_tokens / lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
-    judging, judges = judge_gpus(shape, assumed)
+    judges = judge_gpus(shape, assumed)
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
     return {
@@ -67,7 +67,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
         },
         "seconds that the searches of a step need": {**search_seconds(shape, assumed)},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
-        "judges on own servers": {"GPU seconds of a step": judging, "GPUs": judges} if judges else {},
+        "judges on own servers": {"GPUs": judges} if judges else {},
         "calls of a step": {kind.what: kind.calls for kind in calls},
         "dollars of a step": _summed(dollars),
         "dollars of the run": _summed(run),

@@ -189,9 +189,7 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
         yield "GPUs", refused, "rubricem train-verl --dry-run shows what takes the memory"
     host = machine.memory_gib()
     if on_gpu and host < memory.host_gib:
-        remedy = (
-            "take more nodes, or keep weights and moments on the GPUs (fsdp_config.param_offload, optimizer_offload)"
-        )
+        remedy = "take more nodes, or offload less (fsdp_config.param_offload, fsdp_config.optimizer_offload)"
         yield "memory", f"{host:.0f} GiB in this node; offloading needs {memory.host_gib:.0f}", remedy
     saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
     needed = memory.checkpoint_gib * (min(saved, shape.kept_checkpoints or saved) + 1) if saved else 0.0

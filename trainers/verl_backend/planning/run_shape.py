@@ -19,7 +19,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import first_problem, nearest_name
 
-from ..settings import SECTION, VerlSettings, read_section
+from ..settings import SECTION, Count, VerlSettings, read_section
 
 Config = Mapping[str, Any]
 Numbers = TypeVar("Numbers", bound=Frozen)
@@ -231,7 +231,6 @@ Layout = Literal["sync", "async", "separate"]
 """sync: sampling and training take turns, a step at a time. async: they take turns, and the next step's questions are
 sampled while this step's are judged. separate: half of the GPUs sample, half train, at the same time."""
 
-Count = Annotated[int, Field(ge=1)]
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
 
