@@ -25,7 +25,6 @@ class FileRow(Frozen):
 RowT = TypeVar("RowT", bound=BaseModel)
 GoldT = TypeVar("GoldT", bound=Gold)
 
-
 Advice = tuple[str, str]
 """How messages describe a kind of file, and the way out where it is malformed, as a sentence."""
 
@@ -34,7 +33,6 @@ ANSWERS_FILE: Advice = (
     "your answers with --policy file:ANSWERS.jsonl",
     'Write one line for each example: {"id": ..., "answer": ...}.',
 )
-
 
 RowId = Annotated[Text, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 """An id that files write as a text or as a number."""

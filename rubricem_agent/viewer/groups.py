@@ -139,7 +139,6 @@ _STATISTICS: Mapping[str, Callable[[api.TrajectoryRow, Reading], int]] = {
     "violations": lambda row, _: row.violations,
 }
 
-
 JudgedGroup = tuple[str, GroupEntry, Sequence[RolloutEntry]]
 """A group's id and entry with its rollouts, by attempt."""
 

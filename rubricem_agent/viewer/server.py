@@ -194,7 +194,6 @@ Recorded = Annotated[RunFolder, Depends(recorded_run_of)]
 Evaluation = Annotated[RunFolder, Depends(evaluation_of)]
 ElementNumber = Annotated[int, Query(ge=0, le=10_000_000)]
 
-
 bank_routes = APIRouter(prefix="/runs/{run}/bank")
 ItemNumber = Annotated[int, Path(ge=1, le=2**53)]
 

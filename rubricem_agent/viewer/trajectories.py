@@ -217,7 +217,6 @@ def _citations(answer: str, shown: Collection[str]) -> tuple[CitationView, ...]:
 _QUOTED = re.compile(r'“([^”]{2,400})”|"([^"]{2,400})"|«([^»]{2,400})»')
 _MOST = 8
 
-
 PolicyPieces = Sequence[tuple[int, ElementSegment]]
 """The policy's pieces with their numbers, by where they begin in its text."""
 

@@ -170,7 +170,6 @@ def _calls(reading: Reading) -> Iterator[tuple[ToolCall, ToolStatus | None]]:
 RULES_VERSION = "rules-1"
 _SUBJECT_WORDS = 8
 
-
 Scored = tuple[int, str]
 """A score of 0, 1 or 2 with its reason, which quotes the attempt."""
 

@@ -24,13 +24,9 @@ _FLAGS = re.IGNORECASE
 TABLES: Mapping[str, Any] = json.loads(package_text("rubricem_env.scaffold", "speech.json"))
 """By language, acts and their objects, and function words; names of domains and of public sites."""
 _PARTS: Mapping[str, str] = TABLES["parts"]
-
-
 SpeechKind = Literal["order", "score_request"]
 Speech = tuple[SpeechKind, str]
 """A passage that speaks to the machine, after its kind."""
-
-
 _SCALE = re.compile(
     r"\s*(?:on|in|at|across|among|from|of|reported|achieved|seen|with)\b(?!\s+(?:every|all|each|any))", _FLAGS
 )

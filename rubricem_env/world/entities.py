@@ -63,7 +63,6 @@ def domain_named(name: str) -> Domain:
 
 Item = TypeVar("Item")
 
-
 Part = Literal["names", "entities", "documents", "questions", "hostile"]
 _PARTS: tuple[Part, ...] = get_args(Part)
 

@@ -76,7 +76,6 @@ class Evidence(NamedTuple):
 _RUBRICS = TypeAdapter(dict[str, Rubric]).validate_json(package_text("rubricem_env.world", "criteria.json"))
 _GAP_WORDS = ("missing", "not found", "unknown")
 
-
 Mark = Callable[[Evidence], int]
 """The score that an attempt truly deserves by a criterion, from 0 to 2."""
 Criterion = tuple[Rubric, Mark]

@@ -1,0 +1,91 @@
+"""The viewer over a large synthetic run: python -m tests.bench.viewer_scale --folder DIR [--rollouts 100000] [--tokens 1200].
+
+Writes the record once (an attempt's text is that of the test-suite, its tokens are --tokens long), then serves it in this
+process and times each page three times. Seconds are of the wall; memory is what the process holds beside the start.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+
+from rubricem_agent.learn.record import GroupEntry, RunRecorder
+from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
+from rubricem_env.domain.trajectory import query_key
+from tests.bench.test_bench_viewer import GROUP, PER_STEP, client_of, rollout, viewer
+
+
+def write_run(folder: Path, rollouts: int, tokens: int) -> None:
+    folder.mkdir(parents=True)
+    recorder = RunRecorder(folder / "record")
+    recorder.begin(0, embedder="hashing-512")
+    packed = pack_tokens(
+        RolloutTokens(
+            ids=tuple(n % 50_000 for n in range(tokens)),
+            stage_ids=(-1,) * 300 + (1,) * (tokens - 300),
+            logprobs=tuple(-(n % 97) / 97 for n in range(tokens)),
+            prompt_length=300,
+        )
+    )
+    example = rollout(1, 0, 0)
+    for step in range(1, rollouts // (GROUP * PER_STEP) + 1):
+        groups = []
+        for place in range(PER_STEP):
+            question = f"Which of the rivers number {(step * PER_STEP + place) // 2} is wider at low water?"
+            group = GroupEntry(step=step, place=place, query_key=query_key(question), question=question)
+            fields = [{"step": step, "place": place, "attempt": n, "tokens": packed} for n in range(GROUP)]
+            groups.append((group, [example.model_copy(update=each) for each in fields]))
+        recorder.record_step(groups)
+    (folder / "metrics.jsonl").write_text('{"step": 0, "held_out": {}, "valid": 1.0}\n')
+
+
+def held() -> float:
+    """GiB resident at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--rollouts", type=int, default=100_000)
+    parser.add_argument("--tokens", type=int, default=1_200)
+    chosen = parser.parse_args()
+    run = chosen.folder / "run"
+    if not run.exists():
+        began = time.perf_counter()
+        write_run(run, chosen.rollouts, chosen.tokens)
+        size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file()) / 2**30
+        sys.stdout.write(f"written in {time.perf_counter() - began:.0f} s, {size:.2f} GiB\n")
+    steps = chosen.rollouts // (GROUP * PER_STEP)
+    before = held()
+    with viewer(run) as address, client_of(address) as client:
+        began, used = time.perf_counter(), time.process_time()
+        way = f"/api/runs/{client.get('/api/runs').json()['runs'][0]['id']}"
+        client.get(f"{way}/trajectories").raise_for_status()
+        spent = time.perf_counter() - began, time.process_time() - used
+        sys.stdout.write(
+            f"first page: {spent[0]:.2f} s, {spent[1]:.2f} s of processor time, {held() - before:.2f} GiB\n"
+        )
+        for path in (
+            "/trajectories",
+            "/trajectories?page=400&sort=oldest",
+            "/trajectories?sort=best&stage=research",
+            "/questions?q=number 12",
+            f"/trajectories/{steps}-0-3",
+            f"/trajectories/{steps}-0-3/tokens",
+            f"/groups/{steps}-0",
+            "/curves",
+            "/state",
+        ):
+            taken = []
+            for _ in range(3):
+                began, used = time.perf_counter(), time.process_time()
+                answer: httpx2.Response = client.get(f"{way}{path}", timeout=120)
+                answer.raise_for_status()
+                taken.append((time.perf_counter() - began, time.process_time() - used))
+            best = [min(column) for column in zip(*taken, strict=True)]
+            sys.stdout.write(f"{path}: {best[0]:.3f} s, {best[1]:.3f} s of processor time, {held() - before:.2f} GiB\n")
+            sys.stdout.flush()
