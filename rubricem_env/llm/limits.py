@@ -238,7 +238,8 @@ class Limiter:
         self._free_at = [begin + taken for begin, taken in zip(begins, seconds, strict=True)]
         slots = self._semaphore()
         try:
-            with stand_still():
+            # A call whose turn has come need not stop the clock.
+            with stand_still() if max(begins) > now or slots.locked() else nullcontext():
                 if max(begins) > now:
                     await self._timing.sleep(max(begins) - now)
                 await slots.acquire()

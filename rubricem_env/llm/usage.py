@@ -136,9 +136,11 @@ class Meter:
 
     def __init__(self, limits: SpendLimits | None = None, *, prices: Mapping[str, Price] = PRICES) -> None:
         self.limits = limits or SpendLimits()
+        self._is_limited = self.limits != SpendLimits()
         self._prices = prices
         self._spent: dict[str, Spent] = {}
-        self._reserved: list[Spent] = []
+        self._reserved: dict[object, Spent] = {}
+        """By running call; empty where there are no limits, since nothing asks for it."""
 
     @property
     def by_phase(self) -> Mapping[str, Spent]:
@@ -159,20 +161,20 @@ class Meter:
         Raises:
             SpendLimitReached: before the call, when it might pass a limit.
         """
-        reserved = self.require(model, expected=expected, fee=fee)
-        self._reserved.append(reserved)
-        recorded: list[Usage] = []
+        call, recorded = object(), list[Usage]()
+        if self._is_limited:
+            self._reserved[call] = self.require(model, expected=expected, fee=fee)
         try:
             yield recorded.append
         finally:
-            self._reserved.remove(reserved)
+            self._reserved.pop(call, None)
             usage = recorded[-1] if recorded else Usage(calls=1)
             self.book(phase, model, usage=usage, fee=fee if recorded else 0.0)
 
     def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> Spent:
         """What so much use would cost; raises SpendLimitReached where it might pass a limit."""
         needed = self._priced(model, expected.model_copy(update={"calls": max(1, expected.calls)}), fee)
-        committed = [*self._spent.values(), *self._reserved]
+        committed = [*self._spent.values(), *self._reserved.values()]
         needs = (
             ("calls", (one.usage.calls for one in committed), needed.usage.calls, self.limits.calls),
             ("tokens", (one.usage.tokens for one in committed), needed.usage.tokens, self.limits.tokens),

@@ -22,8 +22,6 @@ from rubricem_env.tools.base import Tool
 from rubricem_env.tools.spec import ToolSpec
 
 _BUSY_SECONDS = 10.0
-
-
 TTL_SECONDS = 10 * 24 * 3600.0
 MAX_ENTRIES = 100_000
 

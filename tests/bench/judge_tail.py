@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import hashlib
 import itertools
+import socket
 import subprocess
 import sys
 import time
@@ -92,6 +93,12 @@ class Listening:
         await self._model.aclose()
 
 
+def wait_for(port: int) -> None:
+    """Until a server on this machine listens."""
+    while socket.socket().connect_ex(("127.0.0.1", port)):
+        time.sleep(0.2)
+
+
 async def judge_step(url: str, hedge_after: float | None, groups) -> tuple[float, Meter, list[ChatRequest]]:
     timing, meter = Timing.real(0), Meter()
     served = Listening(OpenAICompatibleModel("judge", f"{url}/v1"))
@@ -117,7 +124,7 @@ def measure(seed: int, groups) -> list[ChatRequest]:
         command = [sys.executable, "-m", "tests.bench.judge_tail", "--serve", str(port), "--seeds", str(seed)]
         server = subprocess.Popen(command)
         try:
-            time.sleep(8)
+            wait_for(port)
             seconds, meter, asked = asyncio.run(judge_step(f"http://127.0.0.1:{port}", hedge_after, groups))
         finally:
             server.terminate()
