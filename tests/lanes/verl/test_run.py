@@ -1,4 +1,4 @@
-"""The whole recipe on veRL: a run that is saved, killed and resumed; a run on two ranks, resumed on one."""
+"""The whole recipe on veRL: a run that is saved, killed and resumed on two ranks."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def rubrics_of(checkpoint) -> list[str]:
 
 @pytest.fixture(scope="module")
 def resumed(policy, tmp_path_factory):
-    """A SIGKILL after the checkpoint of the second step, and one step more."""
+    """A SIGKILL after the checkpoint of the second step, and one step more, on two ranks in the place of one."""
     folder = tmp_path_factory.mktemp("resumed")
     changes = (*SMALL, "trainer.save_freq=2")
     with started(folder, policy, *changes, "trainer.total_training_steps=40") as run:
@@ -51,6 +51,7 @@ def resumed(policy, tmp_path_factory):
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait()
         first, saved = run.steps, run.saved
+    changes += ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2")
     with started(folder, policy, *changes, f"trainer.total_training_steps={saved + 1}") as run:
         code = run.wait(LIMIT)
         assert code == 0, run.tail()
@@ -107,23 +108,18 @@ def test_the_viewer_finds_every_attempt_of_the_killed_and_resumed_run_once(resum
     assert render_report(run.folder).count("<html") == 1
 
 
-def test_two_ranks_train_one_policy_on_gloo_and_one_rank_resumes_it(policy, tmp_path):
-    changes = ("trainer.n_gpus_per_node=2", "ray_kwargs.ray_init.num_gpus=2", "trainer.save_freq=2")
-    with started(tmp_path, policy, *SMALL, *changes, "trainer.total_training_steps=2") as run:
-        assert run.wait(LIMIT) == 0, run.tail()
-        assert [line["step"] for line in run.steps] == [1, 2]
-    actor = tmp_path / "global_step_2" / "actor"
-    saved = sorted(actor.glob("model_*"))
-    assert [path.name for path in saved] == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
-    with started(tmp_path, policy, *SMALL, "trainer.total_training_steps=3") as run:
-        assert run.wait(LIMIT) == 0, run.tail()
-        assert [line["step"] for line in run.steps] == [1, 2, 3]
-        assert [line for line in run.sentences if "step 2 was saved by 2 ranks and resumes on 1" in line]
-    halves, (whole,) = local_tensors(saved), local_tensors([actor / "model_world_size_1_rank_0.pt"])
-    assert all(torch.equal(torch.cat([half[name] for half in halves]), whole[name]) for name in whole)
+def test_two_ranks_train_on_with_the_weights_of_one_and_a_line_says_so(resumed):
+    _, saved, run = resumed
+    announced = f"step {saved} was saved by 1 ranks and resumes on 2"
+    assert [announced in line for line in run.sentences] == [True]
+    before, after = (run.folder / f"global_step_{step}" / "actor" for step in (saved, saved + 1))
+    halves = [f"model_world_size_2_rank_{rank}.pt" for rank in (0, 1)]
+    assert sorted(path.name for path in after.glob("model_*")) == halves
+    divided, (whole,) = local_tensors(before, *halves), local_tensors(before, "model_world_size_1_rank_0.pt")
+    assert all(torch.equal(torch.cat([half[name] for half in divided]), whole[name]) for name in whole)
 
 
-def local_tensors(files):
+def local_tensors(folder, *names):
     """What each rank has saved of the weights, by name."""
-    saved = [torch.load(file, weights_only=False) for file in files]
+    saved = [torch.load(folder / name, weights_only=False) for name in names]
     return [{name: value.to_local() for name, value in state.items()} for state in saved]
