@@ -69,8 +69,8 @@ def describe_line(line: StepLine | EvaluationLine | BenchmarkLine, steps: int) -
 
 
 def tokens_per_second(line: StepLine) -> float:
-    """Sampled tokens over the seconds of sampling and judging; 0 where they were not counted."""
-    seconds = line.seconds.get("sample", 0.0)
+    """Sampled tokens over the seconds of the step; 0 where they were not counted."""
+    seconds = sum(line.seconds.values())
     return line.habits.policy_tokens / seconds if line.habits and seconds > 0 else 0.0
 
 

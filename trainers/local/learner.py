@@ -165,7 +165,7 @@ def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor
 
 
 class Learner:
-    """Policy, reference and optimiser. The policy may be sampled from between updates, not within one."""
+    """Policy, reference, optimiser, and the sampler: the policy itself, or with `ahead` a copy that an update leaves alone."""
 
     def __init__(
         self,
@@ -175,6 +175,7 @@ class Learner:
         loss: LossSettings,
         max_grad_norm: float,
         micro_batch_tokens: int,
+        ahead: bool = False,
     ) -> None:
         """The reference is the policy as it is now: a copy, or itself where LoRA leaves its weights as they were."""
         trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
@@ -184,7 +185,14 @@ class Learner:
         self.loss = loss
         self.max_grad_norm = max_grad_norm
         self.micro_batch_tokens = micro_batch_tokens
-        self.updates = 0
+        self.sampler = copy.deepcopy(policy).requires_grad_(False) if ahead else policy
+        self.updates = self.released = 0
+
+    def release(self) -> None:
+        """Give the sampler the weights as they are now."""
+        self.released = self.updates
+        if self.sampler is not self.policy:
+            self.sampler.load_state_dict(self.policy.state_dict())
 
     def update(self, batch: Batch, *, kl_coefficient: float | None = None) -> UpdateMetrics:
         """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds. `kl_coefficient` replaces the loss's.

@@ -58,6 +58,8 @@ class LocalConfig(RecipeSettings):
     seed: int = 0
     """Reflections, judge and held-out judge use it too, unless they have their own."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    ahead: Annotated[int, Field(ge=0)] = 0
+    """Steps that are sampled before their turn, beside the updates; none beyond the next checkpoint. From 1 on set `loss.importance_cap`."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
     max_turn_tokens: Count = 512

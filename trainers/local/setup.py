@@ -166,22 +166,23 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
     prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "")
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
-    policy = LocalPolicy(model, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
-    own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
-    bank = RubricBank.in_memory(HashingEmbedder())
     learner = Learner(
         model,
         learning_rate=config.learning_rate,
         loss=config.loss,
         max_grad_norm=config.max_grad_norm,
         micro_batch_tokens=config.micro_batch_tokens,
+        ahead=config.ahead > 0,
     )
+    policy = LocalPolicy(learner.sampler, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
+    own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
+    bank = RubricBank.in_memory(HashingEmbedder())
     reflector = Reflector(
         policy,
         judge.reflection_judge if judge else own,
         bank,
         settings=config.reflection,
-        version=lambda: learner.updates,
+        version=lambda: learner.released,
     )
     pending: Pending = {}
 

@@ -6,17 +6,22 @@ Each step (paper, Algorithm 1, in the order of its text): sample rollouts with t
 and update its rubrics, launch reflections on new questions, then Phase A on the reflections of the previous step, then
 Phase B on the rollouts. Stop it at any time; the same command resumes from its last checkpoint.
 
+With `ahead: N` a step is sampled, judged and reflected on N steps before its turn, in a thread beside the updates, with
+the weights of that moment. At a checkpoint nothing is sampled ahead, so a resumed run has the same numbers.
+
 Deliberately absent: a critic, an entropy bonus, format rewards, several passes over a batch. In one process the
-reflections are written while nothing else runs, so deferral changes which step trains on them, not the time.
+reflections of a step are waited for, so deferral changes which step trains on them, not the time.
 """
 
 import asyncio
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from transformers.utils.logging import disable_progress_bar
 
@@ -61,13 +66,15 @@ async def train(parts: Parts) -> None:
         done = resume_run(parts)
         # Only now: a refused start must not overwrite the settings of the run in the folder.
         make_out(config.out, settings=config.model_dump_json(indent=1))
+        parts.learner.release()
         parts.deferred.relaunch()
         trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
         begin_record(parts, done)
         if done == 0:
             await evaluate_step(parts, 0)
+        waiting: deque[SampledStep] = deque()
         for step in range(done + 1, config.steps + 1):
-            metrics = await train_step(parts, next(parts.curriculum))
+            metrics = await train_step(parts, step, waiting)
             append_line(log, {"step": step, **metrics})
             say(step, config.steps, metrics)
             watch_run(config.out, config.watch, config.drift)
@@ -79,44 +86,83 @@ async def train(parts: Parts) -> None:
         await parts.policy.aclose()
 
 
-async def train_step(parts: Parts, batch: QueryBatch) -> dict[str, Any]:
-    """One step of the algorithm; returns its metrics."""
+class SampledStep(NamedTuple):
+    """A step that waits for its update."""
+
+    batch: QueryBatch
+    judged: JudgedStep
+    version: int
+    """Of the weights that sampled it."""
+    age: int
+    """Steps between those weights and the ones that it trains."""
+
+
+async def train_step(parts: Parts, step: int, waiting: deque[SampledStep]) -> dict[str, Any]:
+    """One step of the algorithm; returns its metrics. `waiting` has the steps that were sampled ahead, in their order."""
     started = time.monotonic()
-    reflected, failed = parts.deferred.collect(step=batch.step)
-    judged = await sample_and_judge(parts, batch)
+    reflecting = await sample_steps(parts, waiting, range(step + len(waiting), step + 1), now=step)
     sampled = time.monotonic()
-    if parts.config.meta_policy and (batch.encounter == "new" or parts.config.reflect_phase == "all"):
-        await reflect(parts, batch, judged)
-    launched = time.monotonic()
+    batch, judged, version, age = waiting.popleft()
+    reflected, failed = parts.deferred.collect(step=step)
     outcomes = [outcome for _, outcome in reflected]
-    lessons = reflection_samples(outcomes, version=parts.learner.updates)
-    samples, credit = credit_step(parts, judged)
+    lessons = reflection_samples(outcomes, version=version)
+    samples, credit = credit_step(parts, judged, version=version)
     record_step(parts, batch, judged, credit)
-    compared = compare_phases(parts, samples, lessons, step=batch.step)
-    phase_a = update(parts, lessons, batch.step, kl_coefficient=parts.config.reflection.kl_coefficient)
-    phase_b = update(parts, samples, batch.step)
+    work = partial(update_policy, parts, samples, lessons, step)
+    if parts.config.ahead:
+        missing = range(step + 1 + len(waiting), last_ahead(parts.config, step) + 1)
+        later = asyncio.create_task(sample_steps(parts, waiting, missing, now=step))
+        compared, phase_a, phase_b = await asyncio.to_thread(work)
+        updated = time.monotonic()
+        await later
+    else:
+        compared, phase_a, phase_b = work()
+        updated = time.monotonic()
+    parts.learner.release()
     return {
         "encounter": batch.encounter,
         "true": mean_by_stage(judged.true) if judged.true else {},
         "judged": mean_by_stage([one.scores for group in judged.judgements for one in group.judgements]),
-        **await audit_scores(parts, judged, batch.step),
+        **await audit_scores(parts, judged, step),
         "trained_rollouts": len(samples),
+        "ages": {str(age): len(samples)},
         "fallbacks": int(credit.filled.any(axis=1).sum()),
         "task": phase_b.model_dump() if phase_b else None,
         "reflection": phase_a.model_dump() if phase_a else None,
         **measure_reflections(outcomes, refused_rubrics(judged.judgements)),
-        "staleness": [batch.step - ticket.step for ticket, _ in reflected],
+        "staleness": [step - ticket.step for ticket, _ in reflected],
         "failed_reflections": [reason for _, reason in failed],
         "bank": len(parts.bank),
         "spread": {name: round(share, 4) for name, share in spread_shares(judged.judgements).items()},
         "habits": measure_rollouts(judged.groups).model_dump(),
         "gradients": compared.model_dump() if compared else None,
         "seconds": {
-            "sample": round(sampled - started, 2),
-            "reflect": round(launched - sampled, 2),
-            "update": round(time.monotonic() - launched, 2),
+            "sample": round(sampled - started - reflecting, 2),
+            "reflect": round(reflecting, 2),
+            "update": round(updated - sampled, 2),
+            "wait": round(time.monotonic() - updated, 2),
         },
     }
+
+
+def last_ahead(config: LocalConfig, step: int) -> int:
+    """The last step that is sampled while `step` is trained: none beyond the next checkpoint."""
+    checkpoint = -(-step // config.checkpoint_every) * config.checkpoint_every
+    return min(step + config.ahead, checkpoint, config.steps)
+
+
+async def sample_steps(parts: Parts, waiting: deque[SampledStep], steps: Iterable[int], *, now: int) -> float:
+    """Sample, judge and reflect on the next steps, beside or before the update of `now`; returns the seconds of reflecting."""
+    config, seconds = parts.config, 0.0
+    for step in steps:
+        batch = next(parts.curriculum)
+        judged = await sample_and_judge(parts, batch)
+        if config.meta_policy and (batch.encounter == "new" or config.reflect_phase == "all"):
+            started = time.monotonic()
+            await reflect(parts, batch, judged)
+            seconds += time.monotonic() - started
+        waiting.append(SampledStep(batch, judged, parts.learner.released, step - now))
+    return seconds
 
 
 async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
@@ -158,6 +204,15 @@ async def reflect(parts: Parts, batch: QueryBatch, judged: JudgedStep) -> None:
         parts.pending[ticket] = judged_attempts(group, judgement)
         parts.deferred.launch(ticket)
     await parts.deferred.drain()
+
+
+def update_policy(
+    parts: Parts, samples: Sequence[Sample], lessons: Sequence[Sample], step: int
+) -> tuple[GradientMetrics | None, UpdateMetrics | None, UpdateMetrics | None]:
+    """Phase A on the reflections, then Phase B on the rollouts; with them, how far the two agree."""
+    compared = compare_phases(parts, samples, lessons, step=step)
+    phase_a = update(parts, lessons, step, kl_coefficient=parts.config.reflection.kl_coefficient)
+    return compared, phase_a, update(parts, samples, step)
 
 
 def update(

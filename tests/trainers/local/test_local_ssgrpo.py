@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections import deque
 from pathlib import Path
 
 import pytest
+import torch
 
 from rubricem_agent.config import JudgeConfig
 from rubricem_agent.files import lock_folder, trim_log
@@ -16,6 +18,7 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.world.judge import JudgeKnobs
 from tests.fakes import make_reflection
 from trainers.local.crediting import credit_step
 from trainers.local.settings import LocalAuditSettings, LocalConfig
@@ -136,9 +139,10 @@ def test_a_run_may_be_resumed_with_an_audit_that_it_began_without(config):
 def test_reflections_are_as_old_as_the_weights_that_drew_them(config):
     parts = make_parts(config.model_copy(update={"record": False}))
     parts.learner.updates = 5
+    parts.learner.release()
 
     async def play() -> list[int | None]:
-        await train_step(parts, next(parts.curriculum))
+        await train_step(parts, 1, deque())
         parts.learner.updates = 9
         done, _ = parts.deferred.collect(step=2)
         await parts.policy.aclose()
@@ -222,8 +226,38 @@ def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(con
     scores = [Judgement.of({stage: StageScore(score=score) for stage in STAGES}) for score in (0.0, 0.3, 0.6, 0.9)]
     rollouts = tuple(RolloutJudgement(judgement=one) for one in scores)
     group = judged.judgements[0].model_copy(update={"rollouts": rollouts})
-    samples, _ = credit_step(parts, judged._replace(judgements=(group,)))
+    samples, _ = credit_step(parts, judged._replace(judgements=(group,)), version=0)
     assert [tuple(sample.token_ids[: len(prompts[0])]) for sample in samples] == [prompts[0]] * 4
+
+
+def ahead_of(config: LocalConfig, **changes: object) -> LocalConfig:
+    fields = {"ahead": 2, "steps": 6, "checkpoint_every": 4, "evaluate_every": 9, **changes}
+    return config.model_copy(update={"knobs": JudgeKnobs(noise=0.5), **fields})
+
+
+def test_steps_are_sampled_ahead_up_to_the_next_checkpoint(config):
+    ages = [row["ages"] for row in run(ahead_of(config)) if "encounter" in row]
+    # Steps 2 and 3 are sampled beside step 1, step 4 beside step 2. The checkpoint of step 4 begins anew.
+    assert [int(next(iter(of_step))) for of_step in ages] == [0, 1, 2, 2, 0, 1]
+
+
+@pytest.mark.no_cover
+def test_a_run_that_samples_ahead_resumes_to_the_same_numbers(config, tmp_path):
+    whole = run(ahead_of(config))
+    parts = ahead_of(config, out=tmp_path / "parts")
+    run(ahead_of(parts, steps=4))
+    resumed = run(parts)
+    assert [row for row in resumed if not (row["step"] == 4 and "held_out" in row)] == whole
+
+
+def test_what_is_sampled_ahead_is_not_of_the_weights_in_training(config):
+    parts = make_parts(ahead_of(config))
+    trained, drawn = (next(model.parameters()) for model in (parts.learner.policy, parts.learner.sampler))
+    with torch.no_grad():
+        trained += 1.0
+    assert not torch.equal(trained, drawn)
+    parts.learner.release()
+    assert torch.equal(trained, drawn)
 
 
 @pytest.mark.no_cover

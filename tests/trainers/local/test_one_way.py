@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
 import pytest
@@ -29,11 +29,10 @@ def traced_step(config: LocalConfig) -> tuple[Counter[str], set[str]]:
 
     async def run() -> None:
         parts.recorder.begin(0, embedder=parts.bank.embedder_name)
-        batch = next(parts.curriculum)
         threading.setprofile(note)  # the thread that decodes starts within the step
         sys.setprofile(note)
         try:
-            await train_step(parts, batch)
+            await train_step(parts, 1, deque())
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
