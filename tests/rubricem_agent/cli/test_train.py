@@ -124,10 +124,10 @@ def shown(*lines):
 
 
 def test_a_step_is_a_line():
-    # 900 tokens in 2 seconds of sampling; 2 + 1 seconds in all.
+    # 900 tokens in 2 + 1 seconds.
     assert shown(step(3)) == (
         "step 3/24 new: true plan 0.90 research 0.80 review 0.70 answer 0.60; KL 0.0125; bank 7; utility -; "
-        "450 tokens/s; 3.0 s\n"
+        "300 tokens/s; 3.0 s\n"
     )
 
 
