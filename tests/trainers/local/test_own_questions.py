@@ -140,7 +140,7 @@ def test_a_killed_run_on_own_questions_goes_on_to_the_same_numbers_and_has_its_p
     assert all(request.model == "judge" for request in server.asked)
     reader = RunRecordReader(whole)
     reader.refresh()
-    rollouts = [reader.read_rollout(row) for row in reader.table.of_group(reader.find_group("1-0")).tolist()]
+    rollouts = [reader.read_rollout(row) for row in range(len(reader.table.rows))]
     segments = [segment.text for one in rollouts for segment in one.rollout.trajectory.segments[1:]]
     assert any("The tower of Colmar is 62 m tall." in text for text in segments), "the index is searched"
     assert load_model(whole / "model").config.model_type == "llama"
