@@ -32,7 +32,6 @@ from rubricem_agent.learn.metrics import (
 from rubricem_agent.learn.monitor import make_expected
 from rubricem_agent.viewer.ablation import (
     ABLATION_FILE,
-    HEAD,
     Ablation,
     render_arena,
     render_figure,
@@ -188,11 +187,8 @@ def ablate(
     if methods:
         page = render_arena(logs, recipes, steps=wanted, command=written)
         (base.out / "arena.md").write_text(page, encoding="utf-8")
-    # The columns that fit on a terminal; the page has all of them.
-    shown = [HEAD.index(name) for name in ("recipe", "answers", "against answer-only", "steps to answer-only's end")]
-    cells = [result_cells(result) for result in ablation.results]
-    rows = [[escape(row[column]) for column in shown] for row in cells]
-    terminal.show(plain_table(*(HEAD[column] for column in shown), rows=rows))
+    rows = [result_cells(result) for result in ablation.results]
+    terminal.show(plain_table(*rows[0], rows=[list(map(escape, row.values())) for row in rows]))
     numbers = base.out / ABLATION_FILE
     pages = {
         "page": base.out / ("arena.md" if methods else "ablation.html"),

@@ -23,7 +23,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env import __version__
 from rubricem_env.domain.base import STAGES, Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_env.domain.inputs import refuse_other_than_file, validating
+from rubricem_env.domain.inputs import package_text, refuse_other_than_file, validating
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.judge.audit import Audit
 from rubricem_env.judge.scoring import GroupJudgement
@@ -347,7 +347,7 @@ class Recipe(NamedTuple):
     title: str
     credit: str
     meta_policy: bool
-    more: tuple[str, ...] = ()
+    more: Sequence[str] = ()
     """Further changes."""
 
     @property
@@ -356,36 +356,13 @@ class Recipe(NamedTuple):
         return (f"credit={self.credit}", f"meta_policy={'true' if self.meta_policy else 'false'}", *self.more)
 
 
-RECIPES = (
-    Recipe("answer_only", "answer-only GRPO", "terminal", False),
-    Recipe("ss_grpo", "SS-GRPO", "stages", False),
-    Recipe("answer_only_meta", "answer-only + meta-policy", "terminal", True),
-    Recipe("whole", "SS-GRPO + meta-policy", "stages", True),
-)
-"""The four of the paper's ablation."""
+_TABLE = json.loads(package_text("rubricem_agent.learn", "recipes.json"))
+RECIPES, _METHODS, _REFERENCES = (tuple(Recipe(**row) for row in rows) for rows in _TABLE.values())
+"""The four of the paper's ablation, and what others add."""
 BASELINE, SS_GRPO = RECIPES[:2]
-METHODS = (
-    *RECIPES[:2],
-    Recipe("srar", "SRaR", "srar", False),
-    Recipe("gdpo", "GDPO on stage scores", "gdpo", False),
-    Recipe("draco", "DRACO, stage variant", "draco", False),
-    Recipe("igpo", "IGPO", "igpo", False),
-    Recipe("dr_grpo", "Dr. GRPO", "dr_grpo", False),
-)
+METHODS = (*RECIPES[:2], *_METHODS)
 """The credit methods."""
-_HALF, _INTERNALISED = "references={share: 0.5}", "references={share: 0.5, internalise: true}"
-REFERENCES = (
-    *RECIPES[2:],
-    Recipe("whole_half", "whole, lessons for half", "stages", True, (_HALF,)),
-    Recipe("whole_internalised", "whole, lessons for half, internalised", "stages", True, (_INTERNALISED,)),
-    Recipe(
-        "whole_weighted",
-        "whole, lessons for half, internalised with weights",
-        "stages",
-        True,
-        (_INTERNALISED, "loss={importance_cap: 2.0}"),
-    ),
-)
+REFERENCES = (*RECIPES[2:], *_REFERENCES)
 """The ways to train with lessons."""
 KNOWN = (*METHODS, *REFERENCES)
 
@@ -430,7 +407,7 @@ class RecordedRun(NamedTuple):
     def recipe(self) -> str | None:
         """Its name in the ablation."""
         key = (self.settings.get("credit"), self.settings.get("meta_policy"))
-        return next((one.name for one in KNOWN if (one.credit, one.meta_policy, one.more) == (*key, ())), None)
+        return next((one.name for one in KNOWN if (one.credit, one.meta_policy) == key and not one.more), None)
 
     @property
     def title(self) -> str:

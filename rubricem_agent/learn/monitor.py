@@ -185,6 +185,7 @@ class DecisiveSettings(Frozen):
     questions_per_step: int
     group_size: int
     window: int
+    ahead: int = 0
     learning_rate: float
     temperature: float
     held_out: str

@@ -208,15 +208,6 @@ def _draw_curve(curve: Curve, frame: PlotArea, colour: int) -> str:
     return band + line + "".join(marks)
 
 
-HEAD = (
-    "recipe",
-    "answers",
-    "all stages",
-    "valid",
-    "against answer-only",
-    "steps to answer-only's end",
-    "seconds a run",
-)
 FIGURE_TITLE = "Held-out answers by truth, mean over seeds with 95 % interval"
 
 
@@ -232,17 +223,14 @@ def load_ablation(folder: Path) -> Ablation:
         return Ablation.model_validate_json(read_text(path, "the result of an ablation that has ended"))
 
 
-def result_cells(result: RecipeResult) -> tuple[str, ...]:
-    """A row of the table, in the order of HEAD."""
-    return (
-        result.title,
-        _cell(result.answer),
-        _cell(result.all_stages),
-        f"{result.valid.mean:.0%}",
-        "-" if result.name == BASELINE.name else _cell(result.against_baseline, "+"),
-        "not reached" if result.steps_to_baseline is None else str(result.steps_to_baseline),
-        f"{result.seconds:.0f}",
-    )
+def result_cells(result: RecipeResult) -> dict[str, str]:
+    """A row of the table for a terminal, by column; the page has more."""
+    return {
+        "recipe": result.title,
+        "answers": _cell(result.answer),
+        "against answer-only": "-" if result.name == BASELINE.name else _cell(result.against_baseline, "+"),
+        "steps to answer-only's end": str(result.steps_to_baseline or "not reached"),
+    }
 
 
 def render_figure(ablation: Ablation) -> str:

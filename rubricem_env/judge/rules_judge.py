@@ -146,11 +146,7 @@ class Facts(NamedTuple):
 
 def gather_facts(question: str, reading: Reading) -> Facts:
     """The facts of one attempt."""
-    return Facts(
-        question_terms=key_terms(question),
-        reading=reading,
-        calls=tuple(_calls(reading)),
-    )
+    return Facts(question_terms=key_terms(question), reading=reading, calls=tuple(_calls(reading)))
 
 
 def _calls(reading: Reading) -> Iterator[tuple[ToolCall, ToolStatus | None]]:

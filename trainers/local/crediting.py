@@ -25,8 +25,8 @@ from .packed_qwen3 import is_packable, pack_samples
 from .setup import JudgedStep, Parts
 
 
-def credit_step(parts: Parts, judged: JudgedStep, *, version: int) -> tuple[list[Sample], Credit]:
-    """The samples of the rollouts that teach something, and the credit of all. `version`: of the weights that sampled."""
+def credit_step(parts: Parts, judged: JudgedStep) -> tuple[list[Sample], Credit]:
+    """The samples of the rollouts that teach something, and the credit of all."""
     config, tokenizer = parts.config, parts.policy.tokenizer
     groups = judged.groups
     gains = None
@@ -36,7 +36,7 @@ def credit_step(parts: Parts, judged: JudgedStep, *, version: int) -> tuple[list
     if config.references.internalise:
         openings = [tokenizer.encode_opening(parts.prompt.opening(group.query)) for group in judged.readings]
         groups = [[reopen(one, ids) for one in group] for group, ids in zip(groups, openings, strict=True)]
-    samples, credit = task_samples(groups, judged.judgements, settings=config, version=version, gains=gains)
+    samples, credit = task_samples(groups, judged.judgements, settings=config, version=judged.version, gains=gains)
     return samples if config.advantage_rms is None else match_scale(samples, config.advantage_rms), credit
 
 

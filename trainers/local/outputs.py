@@ -14,7 +14,6 @@ from transformers import AutoTokenizer
 from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import Credit
-from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.held_out import answer_held_out, mean_judged, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.record import record_group
@@ -133,7 +132,7 @@ def begin_record(parts: Parts, step: int) -> None:
     recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
 
 
-def record_step(parts: Parts, batch: QueryBatch, judged: JudgedStep, credit: Credit) -> None:
+def record_step(parts: Parts, judged: JudgedStep, credit: Credit) -> None:
     """Record a step after its credit was assigned; the rows of `credit` follow the rollouts, group by group.
 
     Raises:
@@ -149,7 +148,7 @@ def record_step(parts: Parts, batch: QueryBatch, judged: JudgedStep, credit: Cre
             rollouts,
             credit,
             rubrics=parts.judge.buffer.rubrics(judgement.query_key),
-            encounter=batch.encounter,
+            encounter=judged.batch.encounter,
             question=parts.train[judgement.query_key].question,
             shown=judged.shown.get(judgement.query_key, ()),
             true=judged.true[row : row + len(rollouts)],
@@ -158,7 +157,7 @@ def record_step(parts: Parts, batch: QueryBatch, judged: JudgedStep, credit: Cre
         )
         entries.append(recorded)
     parts.recorder.record_step(entries)
-    parts.recorder.record_lessons(parts.bank.contents(since=parts.recorder.bank_revision), step=batch.step)
+    parts.recorder.record_lessons(parts.bank.contents(since=parts.recorder.bank_revision), step=judged.batch.step)
 
 
 async def evaluate_step(parts: Parts, step: int) -> None:

@@ -13,7 +13,7 @@ from rubricem_agent.build.models import BuiltJudge, build_judge
 from rubricem_agent.build.probe import model_probes, require_answers, search_probes
 from rubricem_agent.build.tools import open_tools
 from rubricem_agent.data.prepare import read_training_set
-from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.curriculum import Curriculum, QueryBatch
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
 from rubricem_agent.memory.bank import Retrieved, RubricBank
@@ -74,6 +74,9 @@ class Parts(NamedTuple):
 class JudgedStep(NamedTuple):
     """A step's rollouts, group by group, with their scores."""
 
+    batch: QueryBatch
+    version: int
+    """Updates of the weights that sampled it."""
     groups: list[list[Rollout]]
     readings: list[Group]
     """The same rollouts as the judge reads them."""

@@ -18,10 +18,11 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 from transformers.utils.logging import disable_progress_bar
 
@@ -72,7 +73,7 @@ async def train(parts: Parts) -> None:
         begin_record(parts, done)
         if done == 0:
             await evaluate_step(parts, 0)
-        waiting: deque[SampledStep] = deque()
+        waiting: deque[JudgedStep] = deque()
         for step in range(done + 1, config.steps + 1):
             metrics = await train_step(parts, step, waiting)
             append_line(log, {"step": step, **metrics})
@@ -86,32 +87,21 @@ async def train(parts: Parts) -> None:
         await parts.policy.aclose()
 
 
-class SampledStep(NamedTuple):
-    """A step that waits for its update."""
-
-    batch: QueryBatch
-    judged: JudgedStep
-    version: int
-    """Of the weights that sampled it."""
-    age: int
-    """Steps between those weights and the ones that it trains."""
-
-
-async def train_step(parts: Parts, step: int, waiting: deque[SampledStep]) -> dict[str, Any]:
+async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
     """One step of the algorithm; returns its metrics. `waiting` has the steps that were sampled ahead, in their order."""
     started = time.monotonic()
-    reflecting = await sample_steps(parts, waiting, range(step + len(waiting), step + 1), now=step)
+    reflecting = 0.0 if waiting else await sample_steps(parts, waiting, 1)
     sampled = time.monotonic()
-    batch, judged, version, age = waiting.popleft()
+    judged = waiting.popleft()
     reflected, failed = parts.deferred.collect(step=step)
     outcomes = [outcome for _, outcome in reflected]
-    lessons = reflection_samples(outcomes, version=version)
-    samples, credit = credit_step(parts, judged, version=version)
-    record_step(parts, batch, judged, credit)
+    lessons = reflection_samples(outcomes, version=judged.version)
+    samples, credit = credit_step(parts, judged)
+    record_step(parts, judged, credit)
+    age = parts.learner.updates - judged.version
     work = partial(update_policy, parts, samples, lessons, step)
-    if parts.config.ahead:
-        missing = range(step + 1 + len(waiting), last_ahead(parts.config, step) + 1)
-        later = asyncio.create_task(sample_steps(parts, waiting, missing, now=step))
+    if missing := count_ahead(parts.config, step) - len(waiting):
+        later = asyncio.create_task(sample_steps(parts, waiting, missing))
         compared, phase_a, phase_b = await asyncio.to_thread(work)
         updated = time.monotonic()
         await later
@@ -120,7 +110,7 @@ async def train_step(parts: Parts, step: int, waiting: deque[SampledStep]) -> di
         updated = time.monotonic()
     parts.learner.release()
     return {
-        "encounter": batch.encounter,
+        "encounter": judged.batch.encounter,
         "true": mean_by_stage(judged.true) if judged.true else {},
         "judged": mean_by_stage([one.scores for group in judged.judgements for one in group.judgements]),
         **await audit_scores(parts, judged, step),
@@ -145,23 +135,21 @@ async def train_step(parts: Parts, step: int, waiting: deque[SampledStep]) -> di
     }
 
 
-def last_ahead(config: LocalConfig, step: int) -> int:
-    """The last step that is sampled while `step` is trained: none beyond the next checkpoint."""
-    checkpoint = -(-step // config.checkpoint_every) * config.checkpoint_every
-    return min(step + config.ahead, checkpoint, config.steps)
+def count_ahead(config: LocalConfig, step: int) -> int:
+    """How many steps are sampled before the end of `step`: none beyond the next checkpoint."""
+    return min(config.ahead, -step % config.checkpoint_every, config.steps - step)
 
 
-async def sample_steps(parts: Parts, waiting: deque[SampledStep], steps: Iterable[int], *, now: int) -> float:
-    """Sample, judge and reflect on the next steps, beside or before the update of `now`; returns the seconds of reflecting."""
-    config, seconds = parts.config, 0.0
-    for step in steps:
-        batch = next(parts.curriculum)
+async def sample_steps(parts: Parts, waiting: deque[JudgedStep], count: int) -> float:
+    """Sample, judge and reflect on the next steps; returns the seconds of reflecting."""
+    seconds = 0.0
+    for batch in islice(parts.curriculum, count):
         judged = await sample_and_judge(parts, batch)
-        if config.meta_policy and (batch.encounter == "new" or config.reflect_phase == "all"):
-            started = time.monotonic()
-            await reflect(parts, batch, judged)
-            seconds += time.monotonic() - started
-        waiting.append(SampledStep(batch, judged, parts.learner.released, step - now))
+        started = time.monotonic()
+        if parts.config.meta_policy and (batch.encounter == "new" or parts.config.reflect_phase == "all"):
+            await reflect(parts, judged)
+        seconds += time.monotonic() - started
+        waiting.append(judged)
     return seconds
 
 
@@ -194,13 +182,13 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
     judgements = await parts.judge.judge_step(readings, step=batch.step)
     known = [group for group in readings if group.key in parts.truth]
     true = [true_quality(parts.truth[group.key], reading) for group in known for reading in group.readings]
-    return JudgedStep(groups, readings, judgements, true, shown)
+    return JudgedStep(batch, parts.learner.released, groups, readings, judgements, true, shown)
 
 
-async def reflect(parts: Parts, batch: QueryBatch, judged: JudgedStep) -> None:
+async def reflect(parts: Parts, judged: JudgedStep) -> None:
     """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
-    for key, group, judgement in zip(batch.keys, judged.readings, judged.judgements, strict=True):
-        ticket = Ticket(batch.step, key)
+    for key, group, judgement in zip(judged.batch.keys, judged.readings, judged.judgements, strict=True):
+        ticket = Ticket(judged.batch.step, key)
         parts.pending[ticket] = judged_attempts(group, judgement)
         parts.deferred.launch(ticket)
     await parts.deferred.drain()

@@ -25,11 +25,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     path = paths.path or shipped_questions_path()
     questions = [question for question in load_questions(path) if question.split == "test"]
     gold = {
-        question.id: AlmanacGold(
-            id=question.id,
-            truth=question.truth,
-            answer_format=question.answer_format.value,
-        )
+        question.id: AlmanacGold(id=question.id, truth=question.truth, answer_format=question.answer_format.value)
         for question in questions
     }
     examples = tuple(Example(id=question.id, prompt_text=question.question) for question in questions)

@@ -44,16 +44,16 @@ def test_a_recipe_that_stays_below_never_reaches_it():
     found = summarise({**LOGS, "whole": {0: log(0.1, 0.1, 0.1), 1: log(0.1, 0.1, 0.1)}}, steps=16, command="")
 
     assert found.results[1].steps_to_baseline is None
-    assert "not reached" in result_cells(found.results[1])
+    assert "not reached" in result_cells(found.results[1]).values()
     assert all(result.title in render_figure(found) for result in found.results)
 
 
 def test_one_seed_has_no_interval():
     one = summarise({name: {0: runs[0]} for name, runs in LOGS.items()}, steps=16, command="")
 
-    assert result_cells(one.results[1])[1] == "0.800"
-    assert result_cells(one.results[1])[4] == "+0.200"
-    assert result_cells(WHOLE)[4] == "+0.250 (+0.200 to +0.300)"
+    assert result_cells(one.results[1])["answers"] == "0.800"
+    assert result_cells(one.results[1])["against answer-only"] == "+0.200"
+    assert result_cells(WHOLE)["against answer-only"] == "+0.250 (+0.200 to +0.300)"
 
 
 def test_steps_beyond_the_budget_do_not_count():

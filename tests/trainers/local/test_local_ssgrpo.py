@@ -226,7 +226,7 @@ def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(con
     scores = [Judgement.of({stage: StageScore(score=score) for stage in STAGES}) for score in (0.0, 0.3, 0.6, 0.9)]
     rollouts = tuple(RolloutJudgement(judgement=one) for one in scores)
     group = judged.judgements[0].model_copy(update={"rollouts": rollouts})
-    samples, _ = credit_step(parts, judged._replace(judgements=(group,)), version=0)
+    samples, _ = credit_step(parts, judged._replace(judgements=(group,)))
     assert [tuple(sample.token_ids[: len(prompts[0])]) for sample in samples] == [prompts[0]] * 4
 
 
@@ -238,7 +238,7 @@ def ahead_of(config: LocalConfig, **changes: object) -> LocalConfig:
 def test_steps_are_sampled_ahead_up_to_the_next_checkpoint(config):
     ages = [row["ages"] for row in run(ahead_of(config)) if "encounter" in row]
     # Steps 2 and 3 are sampled beside step 1, step 4 beside step 2. The checkpoint of step 4 begins anew.
-    assert [int(next(iter(of_step))) for of_step in ages] == [0, 1, 2, 2, 0, 1]
+    assert [int(next(iter(of_step))) for of_step in ages] == [0, 1, 2, 2, 0, 1], ages
 
 
 @pytest.mark.no_cover

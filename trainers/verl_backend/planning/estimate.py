@@ -332,11 +332,7 @@ def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
         "async": max(engine, judge - busy, chain / (1 + shape.ahead)),
         "separate": max(0.0, engine - busy, judge - busy, (chain - busy) / 2),
     }[shape.layout]
-    return {
-        "waits for rollouts": waits * sampling / chain,
-        "waits for the judge": waits * judging / chain,
-        **updates,
-    }
+    return {"waits for rollouts": waits * sampling / chain, "waits for the judge": waits * judging / chain, **updates}
 
 
 def _slowest(number: int, spread: float) -> float:
