@@ -23,7 +23,7 @@ from tests.fakes import make_reflection
 from trainers.local.crediting import credit_step
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
-from trainers.local.ssgrpo import main, sample_and_judge, train, train_step
+from trainers.local.ssgrpo import count_ahead, main, sample_and_judge, train, train_step
 from trainers.settings import read_settings
 
 
@@ -236,9 +236,8 @@ def ahead_of(config: LocalConfig, **changes: object) -> LocalConfig:
 
 
 def test_steps_are_sampled_ahead_up_to_the_next_checkpoint(config):
-    ages = [row["ages"] for row in run(ahead_of(config)) if "encounter" in row]
-    # Steps 2 and 3 are sampled beside step 1, step 4 beside step 2. The checkpoint of step 4 begins anew.
-    assert [int(next(iter(of_step))) for of_step in ages] == [0, 1, 2, 2, 0, 1], ages
+    # Checkpoints after steps 4 and 6, the last: 3 and 4 wait at the end of step 2, and none at the end of step 4.
+    assert [count_ahead(ahead_of(config), step) for step in range(1, 7)] == [2, 2, 1, 0, 1, 0]
 
 
 @pytest.mark.no_cover
