@@ -72,8 +72,9 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
     ) -> ResearchObservation:
         """Begin on the question of that key, or on one drawn with the seed."""
         queries = self._setup.queries
-        drawn = queries[int(np.random.default_rng(seed).integers(len(queries)))]
-        query = drawn if query_key is None else self._setup.query(query_key)
+        if query_key is None:  # A generator costs as much as a turn, so it is made only where one is drawn.
+            query_key = queries[int(np.random.default_rng(seed).integers(len(queries)))].key
+        query = self._setup.query(query_key)
         self.close()
         self._session = EpisodeSession(self._setup, query, seed=seed)
         self._state = State(episode_id=episode_id, query_key=query.key)
@@ -90,18 +91,12 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         step = await self._session.step(action.text)
         self._state.step_count += 1
         facts = step.info
-        observed = {"done": step.is_over, "reward": step.reward, "text": step.observation}
-        if not step.is_over:
-            return ResearchObservation(query_key=self._state.query_key, facts=facts, **observed)
-        scores = {stage.value: facts.pop(f"score_{stage.value}", None) for stage in STAGES}
-        reasons = {stage.value: facts.pop(f"unscored_{stage.value}", None) for stage in STAGES}
-        return ResearchObservation(
-            query_key=self._state.query_key,
-            stage_scores=scores,
-            unscored={name: reason for name, reason in reasons.items() if reason is not None},
-            facts=facts,
-            **observed,
-        )
+        observed = {"done": step.is_over, "reward": step.reward, "text": step.observation, "facts": facts}
+        if step.is_over:
+            observed["stage_scores"] = {stage.value: facts.pop(f"score_{stage.value}", None) for stage in STAGES}
+            reasons = {stage.value: facts.pop(f"unscored_{stage.value}", None) for stage in STAGES}
+            observed["unscored"] = {name: reason for name, reason in reasons.items() if reason is not None}
+        return ResearchObservation(query_key=self._session.query.key, **observed)
 
     def reset(self, *_: Any, **__: Any) -> ResearchObservation:
         """Refused: another thread would give the tools a second event loop."""

@@ -31,6 +31,7 @@ class EpisodeSession:
 
     def __init__(self, setup: Setup, query: Query, *, seed: int | None = None) -> None:
         self.setup = setup
+        self.query = query
         self.prompt = setup.prompt(query)
         self.judgement: Judgement | None = None
         self._episode = Episode(query, prompt=self.prompt, limits=setup.limits, seed=seed)

@@ -138,7 +138,7 @@ def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -
     With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's plans.
     """
     whole = stages_of(mode)
-    if isinstance(scorer, GatheringScorer) and scorer.group_size > 1:
+    if not whole or (isinstance(scorer, GatheringScorer) and scorer.group_size > 1):
         return whole if episode.is_over else ()
     first = next((number for number, turn in enumerate(episode.turns, 1) if turn.call or turn.first(PLAN)), 0)
     plan_turn = first if first and episode.turns[first - 1].first(PLAN) is not None else 0
@@ -150,9 +150,11 @@ def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
     """What this step pays."""
+    if scorer is None:
+        return None, ()
     stages = stages_to_score(episode, mode, scorer)
-    if scorer is None or not stages:
-        return None, stages
+    if not stages:
+        return None, ()
     return (await scorer.score([episode.trajectory]))[0], stages
 
 
