@@ -1,4 +1,4 @@
-"""Four attempts at one question, 16 turns in all, written beforehand: the writer's time is not the adapters'."""
+"""Four attempts at one question, 15 turns in all, written beforehand: the writer's time is not the adapters'."""
 
 import asyncio
 import re

@@ -3,12 +3,9 @@
 In the lanes where the libraries are: make bench-adapters. The almanac's real tools; what the judge costs is left out.
 """
 
-import asyncio
-
 import pytest
 
 from rubricem_env.adapters.session import EpisodeSession
-from rubricem_env.concurrency import LoopThread
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import make_setup, shipped_toolbox
 from rubricem_env.env.step import advance
@@ -33,14 +30,6 @@ async def play_sessions():
         for turn in turns:
             await session.step(turn)
         assert session.is_over
-
-
-@pytest.fixture
-def loop():
-    thread = LoopThread()
-    thread.run(asyncio.sleep(0))
-    yield thread
-    thread.close()
 
 
 def measure(benchmark, play):
@@ -71,33 +60,14 @@ def test_bench_openenv_environment(benchmark, loop):
 
 @pytest.mark.benchmark(group=TASKS)
 def test_bench_openenv_bare_environment(benchmark, loop):
-    """OpenEnv's own shape over the bare crank: an action and an observation of its models for each turn, no more."""
-    interfaces = pytest.importorskip("openenv.core.env_server.interfaces", reason="needs OpenEnv")
-    types = pytest.importorskip("openenv.core.env_server.types", reason="needs OpenEnv")
-
-    class Turn(types.Action):
-        text: str
-
-    class Read(types.Observation):
-        text: str
-
-    class BareEnvironment(interfaces.Environment):
-        async def reset_async(self, seed=None, episode_id=None, **_):
-            self.episode = Episode(QUERY)
-            self.counted = types.State(episode_id=episode_id)
-            return Read(text=QUERY.question)
-
-        async def step_async(self, action, timeout_s=None):
-            reply = await advance(self.episode, shipped_toolbox(), action.text)
-            self.counted.step_count += 1
-            return Read(text=reply.observation, done=self.episode.is_over, reward=0.0)
-
-        reset = step = state = None
+    """An environment of OpenEnv's own kind over the bare crank, whose observations say the same."""
+    pytest.importorskip("openenv.core.env_server.interfaces", reason="needs OpenEnv")
+    from tests.bench.openenv_overhead import MinimalEnvironment, Turn
 
     async def play():
-        env = BareEnvironment()
+        env = MinimalEnvironment()
         for turns in ATTEMPTS_MADE:
-            await env.reset_async()
+            await env.reset_async(query_key=QUERY.key)
             for turn in turns:
                 observation = await env.step_async(Turn(text=turn))
             assert observation.done
