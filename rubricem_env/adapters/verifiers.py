@@ -9,6 +9,7 @@ A plugin is a module of yours, found by its name on the path:
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import httpx  # comes with openai
 from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # comes with verifiers
 
 from rubricem_env.adapters.session import require_tested, turn_rewards
@@ -23,6 +24,8 @@ require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
 
 import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
 
+TLS = httpx.create_ssl_context()
+"""Shared by all episodes: reading the certificates takes as long as a third of an episode."""
 TRAJECTORY = "rubricem_trajectory"
 """The key of a trace's `info` with the record of the episode."""
 
@@ -85,10 +88,16 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
         episode = Episode(query, prompt=prompt, limits=self.research.limits)
         messages = [{"role": "system", "content": system}] if system else []
         reply: Continue | Finished = Continue(self.research.prompt(query) if prompt is None else prompt)
-        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0) as client:
+        http = httpx.AsyncClient(verify=TLS)
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, http_client=http) as client:
             while isinstance(reply, Continue):
                 messages.append({"role": "user", "content": reply.observation})
-                text = await _ask(client, ctx, messages)
+                answer = await client.chat.completions.create(model=ctx.model, messages=messages)
+                text = answer.choices[0].message.content
+                if text is None:
+                    raise UsageError(
+                        "the model answered without text; this environment's tools are called in text, not natively."
+                    )
                 messages.append({"role": "assistant", "content": text})
                 # Recorded after every turn: a limit of verifiers may end the rollout between two.
                 reply = await advance(episode, self.research.toolbox, text)
@@ -101,11 +110,3 @@ def research_plugin(setup: Setup) -> tuple[type[ResearchTaskset], type[ResearchH
     """The two classes of a plugin over one setup; name them in a module and list the names in `__all__`."""
     fields = {"research": setup}
     return type("Taskset", (ResearchTaskset,), fields), type("Harness", (ResearchHarness,), fields)
-
-
-async def _ask(client: AsyncOpenAI, ctx: Any, messages: list[dict[str, str]]) -> str:
-    answer = await client.chat.completions.create(model=ctx.model, messages=messages)
-    text = answer.choices[0].message.content
-    if text is None:
-        raise UsageError("the model answered without text; this environment's tools are called in text, not natively.")
-    return str(text)

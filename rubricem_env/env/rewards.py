@@ -150,11 +150,9 @@ def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
     """What this step pays."""
-    if scorer is None:
-        return None, ()
-    stages = stages_to_score(episode, mode, scorer)
-    if not stages:
-        return None, ()
+    stages = () if scorer is None else stages_to_score(episode, mode, scorer)
+    if scorer is None or not stages:
+        return None, stages
     return (await scorer.score([episode.trajectory]))[0], stages
 
 
