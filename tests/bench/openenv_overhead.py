@@ -34,6 +34,7 @@ from rubricem_env.env.research_env import make_setup, shipped_toolbox
 from rubricem_env.env.step import advance, step_info
 from rubricem_env.testing import free_port
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
+from tests.bench.test_bench_adapters import play_bare
 
 SETUP = make_setup()
 
@@ -90,13 +91,6 @@ class MinimalClient(EnvClient):
 
     def _parse_state(self, payload):
         return State(**payload)
-
-
-async def play_bare():
-    for turns in ATTEMPTS_MADE:
-        episode = Episode(QUERY)
-        for turn in turns:
-            await advance(episode, shipped_toolbox(), turn)
 
 
 def in_process(environment, action):

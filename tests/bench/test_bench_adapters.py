@@ -45,16 +45,10 @@ def test_bench_asynchronous(benchmark, play, loop):
 @pytest.mark.benchmark(group=TASKS)
 def test_bench_openenv_environment(benchmark, loop):
     adapter = pytest.importorskip("rubricem_env.adapters.openenv", reason="needs OpenEnv", exc_type=ValueError)
+    from tests.bench.openenv_overhead import in_process
+
     setup = make_setup()
-
-    async def play():
-        env = adapter.ResearchEnvironment(setup)
-        for turns in ATTEMPTS_MADE:
-            await env.reset_async(query_key=QUERY.key)
-            for turn in turns:
-                observation = await env.step_async(adapter.ResearchAction(text=turn))
-            assert observation.done
-
+    play = in_process(lambda: adapter.ResearchEnvironment(setup), adapter.ResearchAction)
     measure(benchmark, lambda: loop.run(play()))
 
 
@@ -62,16 +56,9 @@ def test_bench_openenv_environment(benchmark, loop):
 def test_bench_openenv_bare_environment(benchmark, loop):
     """An environment of OpenEnv's own kind over the bare crank, whose observations say the same."""
     pytest.importorskip("openenv.core.env_server.interfaces", reason="needs OpenEnv")
-    from tests.bench.openenv_overhead import MinimalEnvironment, Turn
+    from tests.bench.openenv_overhead import MinimalEnvironment, Turn, in_process
 
-    async def play():
-        env = MinimalEnvironment()
-        for turns in ATTEMPTS_MADE:
-            await env.reset_async(query_key=QUERY.key)
-            for turn in turns:
-                observation = await env.step_async(Turn(text=turn))
-            assert observation.done
-
+    play = in_process(MinimalEnvironment, Turn)
     measure(benchmark, lambda: loop.run(play()))
 
 

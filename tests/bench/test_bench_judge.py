@@ -60,9 +60,9 @@ class SlowModel:
         return max(self.latencies[q, PROPOSE][0] + max(self.latencies[q, "score"]) for q in questions)
 
 
-def step_groups():
-    words = "evidence " * 400
-    page = "The survey of the river found a width and a season. " * 500
+def step_groups(sentences: int = 500, words: str = "evidence " * 400):
+    """Attempts with a page of so many sentences, and with an answer of these words."""
+    page = "The survey of the river found a width and a season. " * sentences
     return [
         Group.of(
             Query(question=f"Question {number}?"),

@@ -6,8 +6,8 @@ Each step (paper, Algorithm 1, in the order of its text): sample rollouts with t
 and update its rubrics, launch reflections on new questions, then Phase A on the reflections of the previous step, then
 Phase B on the rollouts. Stop it at any time; the same command resumes from its last checkpoint.
 
-With `ahead: N` a step is sampled, judged and reflected on N steps before its turn, in a thread beside the updates, with
-the weights of that moment. At a checkpoint nothing is sampled ahead, so a resumed run has the same numbers.
+With `ahead: N` a step is sampled, judged and reflected on N steps before its turn, with the weights of that moment; the
+updates run in a thread beside it. No step is sampled across a checkpoint, so a resumed run has the same numbers.
 
 Deliberately absent: a critic, an entropy bonus, format rewards, several passes over a batch. In one process the
 reflections of a step are waited for, so deferral changes which step trains on them, not the time.
@@ -102,9 +102,12 @@ async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dic
     work = partial(update_policy, parts, samples, lessons, step)
     if missing := count_ahead(parts.config, step) - len(waiting):
         later = asyncio.create_task(sample_steps(parts, waiting, missing))
-        compared, phase_a, phase_b = await asyncio.to_thread(work)
-        updated = time.monotonic()
-        await later
+        try:
+            compared, phase_a, phase_b = await asyncio.to_thread(work)
+            updated = time.monotonic()
+            await later
+        finally:
+            later.cancel()
     else:
         compared, phase_a, phase_b = work()
         updated = time.monotonic()

@@ -36,8 +36,9 @@ def start_judge_service(settings: VerlSettings, *, model: str, group_size: int) 
     # Ray gives an actor without CPUs one thread, with which an embedder with weights would delay the steps.
     has_weights = settings.meta_policy and settings.bank.embedder in WITH_WEIGHTS
     variables = {"OMP_NUM_THREADS": str(min(_THREADS, os.cpu_count() or 1))} if has_weights else {}
-    runtime = {"scheduling_strategy": here, "runtime_env": {"env_vars": variables}}
-    actor = ray.remote(JudgeService).options(name=NAME, num_cpus=0, max_concurrency=_MAX_CALLS, **runtime)
+    actor = ray.remote(JudgeService).options(
+        name=NAME, num_cpus=0, max_concurrency=_MAX_CALLS, scheduling_strategy=here, runtime_env={"env_vars": variables}
+    )
     return actor.remote(settings, model=Path(model), group_size=group_size)
 
 
