@@ -75,8 +75,7 @@ def export_inspect_log(folder: Path, out: Path) -> None:
         raise UsageError(f"--out is {out}; Inspect reads files that end in .eval or .json.")
     with requires_extra("eval", "a log for `inspect view`", package="inspect-ai"):
         from rubricem_agent.evals.inspect_export import write_inspect_log
-    manifest = read_manifest(folder)
-    loaded = eval_plan.reload_benchmark(folder, manifest)
+    loaded = eval_plan.reload_benchmark(folder, read_manifest(folder))
     write_inspect_log(out, loaded, scores=read_scores(folder), answers=eval_plan.read_logs(folder)[0])
 
 

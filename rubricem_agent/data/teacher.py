@@ -99,8 +99,7 @@ class ScriptedTeacher:
             )
         observations = [segment.text for segment in trace.trajectory.segments if segment.origin is Origin.TOOL]
         slips = draw_slips(question, self.faults, seed=self.seed, world=self.world)
-        teacher = AlmanacTeacher(question, slips, is_flat=self.flat)
-        return teacher.turn(observations)
+        return AlmanacTeacher(question, slips, is_flat=self.flat).turn(observations)
 
 
 class ChatTeacher:

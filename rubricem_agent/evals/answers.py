@@ -103,8 +103,7 @@ async def answer_in_episodes(
     key = CaseKey(example.id, epoch)
     done: list[Rollout] = []
     for number in range(attempts):
-        block = await references(query.question, done)
-        opening = prompt.opening(query, references=block)
+        opening = prompt.opening(query, references=await references(query.question, done))
         if guidance:
             opening = opening._replace(user=f"{opening.user}\n{guidance}")
         attempt_seed = seed_of(seed, key, attempt=number)

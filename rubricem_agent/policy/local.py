@@ -99,8 +99,7 @@ class CacheRow:
 
     def rewind(self, ids: Sequence[int]) -> None:
         """Truncate the cache to its common prefix with `ids`, and leave at least one token to feed."""
-        length = common_prefix(self.cached, ids)
-        del self.cached[min(length, len(ids) - 1) :]
+        del self.cached[min(common_prefix(self.cached, ids), len(ids) - 1) :]
 
 
 class Job:
@@ -340,8 +339,7 @@ class _LocalConversation(TokenConversation):
     """A conversation with a row of the cache, from the first turn until it is closed."""
 
     def __init__(self, policy: LocalPolicy, opening: Opening, *, temperature: float, rng: np.random.Generator) -> None:
-        prompt_ids = policy.tokenizer.encode_opening(opening)
-        super().__init__(policy.tokenizer, prompt_ids, max_length=policy.max_length)
+        super().__init__(policy.tokenizer, policy.tokenizer.encode_opening(opening), max_length=policy.max_length)
         self._policy = policy
         self._temperature = temperature
         self._rng = rng

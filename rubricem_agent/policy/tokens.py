@@ -58,8 +58,7 @@ class PolicyTokenizer:
         Raises:
             ConfigError: the chat template drops or changes the messages.
         """
-        rendered = self._template(Opening(_SYSTEM, _USER))
-        before, system, rest = rendered.partition(_SYSTEM)
+        before, system, rest = self._template(Opening(_SYSTEM, _USER)).partition(_SYSTEM)
         between, user, after = rest.partition(_USER)
         if not (system and user):
             raise ConfigError("the chat template does not show the system and the user message; use one that does.")

@@ -58,5 +58,4 @@ def attempt_seed(seed: int, index: RolloutIndex) -> int:
     """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
     query_key, occurrence, attempt = index
     key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
-    state = np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)
-    return int(state[0])
+    return int(np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)[0])

@@ -75,8 +75,7 @@ async def probe_length(
     answer_rubrics = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
 
     async def score(trajectory: Trajectory) -> float | None:
-        reading = read_trajectory(trajectory)
-        found = await judge.score(ScoringRequest(trajectory.question, reading, answer_rubrics))
+        found = await judge.score(ScoringRequest(trajectory.question, read_trajectory(trajectory), answer_rubrics))
         return score_trajectory((Stage.ANSWER,), answer_rubrics, opinions=found.opinions, failure=found.failure).score(
             Stage.ANSWER
         )

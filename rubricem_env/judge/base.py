@@ -224,8 +224,7 @@ class EnsembleJudge:
         marks = tuple(int(opinion.mark) for opinion in given)
         mark = _combine(marks, self._combine)
         # The justification is that of the member nearest to the combined score.
-        nearest = min(given, key=lambda opinion: abs(opinion.mark - mark))
-        why = nearest.justification
+        why = min(given, key=lambda opinion: abs(opinion.mark - mark)).justification
         if mark != int(mark):
             why = f"mean {mark:.2f} of the marks {', '.join(map(str, marks))}: {why}"
         return RubricScore(rubric_id=rubric_id, mark=mark, justification=why, marks=marks)

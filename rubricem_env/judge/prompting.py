@@ -246,8 +246,7 @@ def shorten_middle(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     tail = limit // 3
-    head = limit - tail
-    return f"{text[:head]} [... {len(text) - limit} characters left out ...] {text[len(text) - tail :]}"
+    return f"{text[: limit - tail]} [... {len(text) - limit} characters left out ...] {text[len(text) - tail :]}"
 
 
 def _pieces(reading: Reading) -> Iterator[_Piece]:

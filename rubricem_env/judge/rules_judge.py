@@ -407,8 +407,7 @@ def _scope(text: str, question: set[str], *, generic: float) -> float:
         return 0.0
     portable = sum(len(lesson - question) / len(lesson) for lesson in lessons) / len(lessons)
     distinct = len(set().union(*lessons)) / sum(len(lesson) for lesson in lessons)
-    variety = min(1.0, len(lessons) / 2)
-    return max(0.0, portable * distinct * variety - generic / 2)
+    return max(0.0, portable * distinct * min(1.0, len(lessons) / 2) - generic / 2)
 
 
 FULL_SHARE, PARTIAL_SHARE = 2 / 3, 1 / 3

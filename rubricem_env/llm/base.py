@@ -234,8 +234,7 @@ def redactor_of(secrets: Iterable[SecretStr]) -> Redactor:
 
 def redact_failure(failure: ModelError, redactor: Redactor) -> ModelError:
     """The failure without known secrets in its message."""
-    redacted = redactor(str(failure))
-    return ModelError(redacted, is_retryable=failure.is_retryable, retry_after=failure.retry_after)
+    return ModelError(redactor(str(failure)), is_retryable=failure.is_retryable, retry_after=failure.retry_after)
 
 
 async def ask_once(model: ChatModel, request: ChatRequest) -> ChatReply:

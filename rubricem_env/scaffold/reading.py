@@ -305,8 +305,7 @@ def trajectory_violations(trajectory: Trajectory, turns: Sequence[Turn], citatio
         yield violation(Code.EMPTY_QUESTION, 0)
     last = next((turn.number for turn in turns if turn.answer is not None), 0)
     if not last:
-        last = len(turns)
-        yield violation(Code.MISSING_ANSWER, last)
+        yield violation(Code.MISSING_ANSWER, len(turns))
     yield from _tool_errors(trajectory)
     for citation in citations.empty:
         yield violation(Code.EMPTY_CITATION, last, citation.written, citation.start)

@@ -45,8 +45,7 @@ def _words(answer: str, segment: types.Segment | None) -> str:
     if segment.text:
         return segment.text
     # Offsets count bytes of the answer in UTF-8; the end is exclusive.
-    words = answer.encode()[segment.start_index or 0 : segment.end_index or 0]
-    return words.decode("utf-8", "ignore")
+    return answer.encode()[segment.start_index or 0 : segment.end_index or 0].decode("utf-8", "ignore")
 
 
 SYSTEM = (

@@ -66,8 +66,7 @@ class Library:
         self._index: dict[tuple[str, str], tuple[ClaimSource, ...]] = {}
         for entry in self.filed:
             for subject, attribute, value in entry.claims:
-                source = (value, entry.kind, entry.id)
-                self._index[subject, attribute] = (*self.sources(subject, attribute), source)
+                self._index[subject, attribute] = (*self.sources(subject, attribute), (value, entry.kind, entry.id))
 
     def sources(self, subject: str, attribute: str) -> tuple[ClaimSource, ...]:
         """Every claim about the attribute of the subject, true or false, in corpus order."""

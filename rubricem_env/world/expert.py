@@ -399,8 +399,7 @@ def review_text(findings: Sequence[NeedAnswer], question: Question) -> str:
     stated = ", ".join(f"the {found.target.title}" for found in findings if not found.is_gap) or "the gap"
     told = f"State {stated}, with sources."
     if question.answer_format is AnswerFormat.EXACT:
-        goal = _goal(findings)
-        told = goal.sentence or f"The value is {UNKNOWN}."
+        told = _goal(findings).sentence or f"The value is {UNKNOWN}."
     return f"<review><rubric_review>{lines}</rubric_review><writing_plan>{told}</writing_plan></review>"
 
 

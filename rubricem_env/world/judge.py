@@ -292,5 +292,4 @@ def true_quality(question: Question, reading: Reading) -> tuple[float, ...]:
 
     A number in [0, 1] for each stage, in order; 0 for a stage that never happened.
     """
-    judgement = _true_judgement(criteria_of(question), reading)
-    return tuple(judgement.score(stage) or 0.0 for stage in STAGES)
+    return tuple(_true_judgement(criteria_of(question), reading).score(stage) or 0.0 for stage in STAGES)

@@ -266,8 +266,7 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
         metrics = drtulu_aggregate(examples)
     else:
         metrics = official_aggregate(examples, rng=np.random.RandomState(BOOTSTRAP_SEED))
-    headline = metrics.pop("score", None)
-    return {"overall_score": headline, **metrics}
+    return {"overall_score": metrics.pop("score", None), **metrics}
 
 
 def recorded_example(
