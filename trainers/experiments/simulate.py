@@ -326,6 +326,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "two steps ahead, deferred": {"layout": "async", "ahead": 2},
         "a step ahead, no meta-policy": {"layout": "async", "has_lessons": False},
         "half sample, half train, deferred": {"layout": "separate"},
+        "half and half, two steps ahead": {"layout": "separate", "ahead": 2},
     }
 )
 """Ways to arrange a step, from the plainest to that of `rubricem_async`, and the layout of the paper's codebase."""
