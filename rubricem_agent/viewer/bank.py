@@ -185,10 +185,9 @@ class BankViews:
                 reflections = (item.reflection for item in self._items)
                 self._folded = [f"{one.question}\n{one.rubrics}\n{one.takeaways}".casefold() for one in reflections]
             counts, items, folded = self._counts, self._items, self._folded
-        found = (
-            [item for item, words in zip(items, folded, strict=True) if wanted in words] if wanted and folded else items
-        )
-        return counts, found if status is None else [item for item in found if item.status == status]
+        if wanted and folded:
+            items = [item for item, words in zip(items, folded, strict=True) if wanted in words]
+        return counts, items if status is None else [item for item in items if item.status == status]
 
     def page(self, wanted: BankFilter) -> BankPage:
         """A page of the items, newest first; `wanted.q` is looked for in question, rubrics and takeaways."""

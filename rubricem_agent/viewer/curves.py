@@ -9,12 +9,7 @@ from rubricem_agent.viewer.records import UnreadableRunError
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import boundary
 
-HELD_OUT, JUDGE, POLICY, COST = (
-    "Held-out quality",
-    "Judge against truth",
-    "The policy",
-    "Reflections and cost",
-)
+HELD_OUT, JUDGE, POLICY, COST = "Held-out quality", "Judge against truth", "The policy", "Reflections and cost"
 SHARE, FROM_ZERO = (0.0, 1.0), (0.0,)
 NATS = "nats a token"
 
