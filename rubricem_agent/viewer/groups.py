@@ -229,7 +229,7 @@ def list_trajectories(run: RunFolder, wanted: records.RolloutFilter) -> api.Traj
             page=wanted.page,
             size=wanted.size,
             rows=tuple(records.make_row(record, row) for row in found[wanted.rows].tolist()),
-            endings=record.table.endings,
+            endings=tuple(filter(None, record.table.endings)),
             steps=(int(steps.min()), int(steps.max())) if len(steps) else None,
         )
 

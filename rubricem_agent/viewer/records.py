@@ -7,12 +7,13 @@ in memory, to which the recorded lessons are added as they appear.
 
 import base64
 import binascii
-import gc
+import json
 import math
 import os
+import re
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -69,14 +70,19 @@ class LineFollower(Generic[LineT]):
         Raises:
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
         """
+        content, is_restarted = self.read_content()
+        return self.parse(content, self._offset - len(content)), is_restarted
+
+    def read_content(self) -> tuple[bytes, bool]:
+        """As `read`, with the lines in one piece."""
         if not self.path.is_file():
-            return [], self._begin(None, 0)
+            return b"", self._begin(None, 0)
         try:
             with self.path.open("rb") as file:
                 if self._is_index:
                     first = file.readline(_MAX_HEADER)
                     if not first.endswith(b"\n"):
-                        return [], False
+                        return b"", False
                     is_restarted = self._settle(first)
                 else:
                     is_restarted = os.fstat(file.fileno()).st_size < self._offset and self._begin(None, 0)
@@ -84,14 +90,20 @@ class LineFollower(Generic[LineT]):
                 content = file.read()
         except OSError as cause:
             raise FileFormatError(f"cannot read {self.path}: {cause.strerror or cause}.") from cause
+        content = content[: content.rfind(b"\n") + 1]
+        self._offset += len(content)
+        return content, is_restarted
+
+    def parse(self, content: bytes, at: int) -> list[tuple[LineSpan, LineT]]:
+        """The lines of a piece of the file that begins at a byte; damaged ones are counted."""
         lines = []
-        for line in content[: content.rfind(b"\n") + 1].splitlines(keepends=True):
+        for line in content.splitlines(keepends=True):
             try:
-                lines.append(((self._offset, len(line) - 1), self._kind.model_validate_json(line)))
+                lines.append(((at, len(line) - 1), self._kind.model_validate_json(line)))
             except ValidationError:
                 self.damaged += 1
-            self._offset += len(line)
-        return lines, is_restarted
+            at += len(line)
+        return lines
 
     def _settle(self, first: bytes) -> bool:
         """Check the first line; whether it begins another recording than before."""
@@ -126,6 +138,19 @@ def read_bytes(path: Path, at: int, size: int) -> bytes:
 Rows = npt.NDArray[np.intp]
 FloatT = TypeVar("FloatT", np.float32, np.float64)
 MAX_SIZE = 200
+_LINES = re.compile(rb"(?:.*\n){1,400}")
+"""As many as are read at once."""
+_WRITTEN = {
+    int: r"(\d{1,15})",
+    bool: "(true|false)",
+    str: '("[a-z_]*")',
+    recorded.FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
+}
+_HEAD_FIELDS = recorded.RolloutHead.model_fields
+_HEAD_LINE = re.compile(
+    rb"(?m)^{%b}\n" % ",".join(f'"{name}":{_WRITTEN[one.annotation]}' for name, one in _HEAD_FIELDS.items()).encode()
+)
+"""A line of the index as the recorder writes nearly all; others are read one by one."""
 _ROW = np.dtype(
     [
         *((name, np.int64) for name in ("at", "size", "step", "place", "attempt", "calls", "tokens", "violations")),
@@ -179,28 +204,18 @@ class RolloutTable:
 
     def __init__(self) -> None:
         self.rows: npt.NDArray[np.void] = np.zeros(0, dtype=_ROW)
-        self._endings: list[str] = []
+        self.endings: list[str] = []
+        """All that have occurred; a row holds the index of its own."""
 
-    @property
-    def endings(self) -> tuple[str, ...]:
-        """All that have occurred."""
-        return tuple(filter(None, self._endings))
-
-    def ending(self, code: int) -> str:
-        return self._endings[code]
-
-    def append(self, heads: Sequence[recorded.RolloutHead], groups: Sequence[int]) -> None:
-        """Add rollouts, each with the number of its group."""
-        self._endings += dict.fromkeys(head.ending for head in heads if head.ending not in self._endings)
-        fresh = [
-            (
-                *(head.at, head.size, head.step, head.place, head.attempt, head.calls, head.tokens, head.violations),
-                *(group, self._endings.index(head.ending), head.valid),
-                *(head.scores, head.true),  # None becomes NaN
-            )
-            for head, group in zip(heads, groups, strict=True)
-        ]
-        self.rows = np.concatenate([self.rows, np.array(fresh, dtype=_ROW)])
+    def make_rows(self, columns: Mapping[str, Sequence[Any]]) -> npt.NDArray[np.void]:
+        """Rows of the fields of `RolloutHead`, still without their groups."""
+        self.endings += [ending for ending in dict.fromkeys(columns["ending"]) if ending not in self.endings]
+        rows = np.zeros(len(columns["ending"]), dtype=_ROW)
+        for name in columns.keys() & set(_ROW.names or ()) - {"ending"}:
+            # None becomes NaN.
+            rows[name] = np.array(columns[name], dtype=_ROW[name].base).reshape(rows[name].shape)
+        rows["ending"] = [self.endings.index(ending) for ending in columns["ending"]]
+        return rows
 
     def of_group(self, group: int) -> Rows:
         """The rollouts of a group, by attempt."""
@@ -220,7 +235,7 @@ class RolloutTable:
         if wanted.valid is not None:
             mask &= rows["valid"] == wanted.valid
         if wanted.ending:
-            mask &= rows["ending"] == (self._endings.index(wanted.ending) if wanted.ending in self._endings else -1)
+            mask &= rows["ending"] == (self.endings.index(wanted.ending) if wanted.ending in self.endings else -1)
         for column, low, high in (
             (rows["step"], wanted.step_from, wanted.step_to),
             (value, wanted.score_from, wanted.score_to),
@@ -230,7 +245,14 @@ class RolloutTable:
             if high is not None:
                 mask &= np.less_equal(column, high)
         found = np.flatnonzero(mask)
-        return found[_order(rows[found], value[found], wanted.sort)]
+        attempt, place, step = (rows[name][found] for name in ("attempt", "place", "step"))
+        if wanted.sort == "newest":
+            return found[np.lexsort((attempt, place, -step))]
+        found = found[np.lexsort((attempt, place, step))]
+        if wanted.sort == "oldest":
+            return found
+        signed = value[found] if wanted.sort == "worst" else -value[found]
+        return found[np.argsort(np.nan_to_num(signed, nan=np.inf), kind="stable")]
 
 
 def mean_of(scores: npt.NDArray[FloatT], axis: int = 1) -> npt.NDArray[FloatT]:
@@ -239,31 +261,6 @@ def mean_of(scores: npt.NDArray[FloatT], axis: int = 1) -> npt.NDArray[FloatT]:
     counts = there.sum(axis=axis)
     sums = np.where(there, scores, 0).sum(axis=axis)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(scores.dtype)
-
-
-def _order(rows: npt.NDArray[np.void], value: npt.NDArray[np.float32], sort: Sort) -> Rows:
-    place = np.lexsort((rows["attempt"], rows["place"], rows["step"]))
-    if sort == "oldest":
-        return place
-    if sort == "newest":
-        return np.lexsort((rows["attempt"], rows["place"], -rows["step"]))
-    signed = value if sort == "worst" else -value
-    return place[np.argsort(np.nan_to_num(signed[place], nan=np.inf), kind="stable")]
-
-
-EntryT = TypeVar("EntryT", recorded.GroupEntry, recorded.RolloutEntry)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """While 100,000 lines are read, the garbage collector would go through all of them many times, for half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class RunRecordReader:
@@ -283,7 +280,7 @@ class RunRecordReader:
         self.questions: dict[str, str] = {}
         """The text of each by key; the text is that of the index, which may be truncated."""
         self._group_numbers: dict[str, int] = {}
-        self._waiting: list[recorded.RolloutHead] = []
+        self._waiting = self.table.rows
 
     @property
     def damaged(self) -> int:
@@ -296,18 +293,18 @@ class RunRecordReader:
         Raises:
             FileFormatError: a newer release wrote the record.
         """
-        with self.lock, _without_collection():
+        with self.lock:
             # Rollouts first: the group of each was written before it.
-            rollouts, has_new_rollouts = self._rollout_index.read()
+            rollouts, has_new_rollouts = self._rollout_index.read_content()
             groups, has_new_groups = self._group_index.read()
             if has_new_rollouts or has_new_groups:
                 self._forget()
             for _, group in groups:
-                # One copy of a question's text serves all its groups.
                 question = self.questions.setdefault(group.query_key, group.question)
                 self._group_numbers[group.id] = len(self.groups)
-                self.groups.append(group.model_copy(update={"question": question}))
-            self._take([*self._waiting, *(head for _, head in rollouts)])
+                is_same = question == group.question
+                self.groups.append(group if is_same else group.model_copy(update={"question": question}))
+            self._take(rollouts)
 
     def find_group(self, group_id: str) -> int:
         """The number of a group.
@@ -359,15 +356,29 @@ class RunRecordReader:
             raise NotThereError(f"this run has recorded no question {question[:80]!r}.")
         return [number for number, head in enumerate(self.groups) if head.query_key == question]
 
-    def _take(self, heads: Sequence[recorded.RolloutHead]) -> None:
+    def _take(self, content: bytes) -> None:
         """Rollouts whose group is not there yet wait for it."""
-        placed = [(head, self._group_numbers.get(f"{head.step}-{head.place}")) for head in heads]
-        known = [(head, group) for head, group in placed if group is not None]
-        self._waiting = [head for head, group in placed if group is None]
-        if known:
-            self.table.append([head for head, _ in known], [group for _, group in known])
+        added = [self.table.make_rows(self._columns(lines[0])) for lines in _LINES.finditer(content)]
+        rows = np.concatenate([self._waiting, *added])
+        if len(rows):
+            starts = np.flatnonzero(np.diff(rows["step"], prepend=-1) | np.diff(rows["place"], prepend=-1))
+            names = (f"{step}-{place}" for step, place in rows[["step", "place"]][starts].tolist())
+            numbers = [self._group_numbers.get(name, -1) for name in names]
+            rows["group"] = np.repeat(numbers, np.diff(starts, append=len(rows)))
+            self._waiting = rows[rows["group"] < 0]
+            self.table.rows = np.concatenate([self.table.rows, rows[rows["group"] >= 0]])
 
-    def _read(self, kind: str, parse: type[EntryT], at: int, size: int) -> EntryT:
+    def _columns(self, lines: bytes) -> dict[str, Sequence[Any]]:
+        """The fields of heads by name; all lines at once, unless one of them is written in another way."""
+        found = _HEAD_LINE.findall(lines)
+        if len(found) == lines.count(b"\n"):
+            with suppress(ValueError):
+                columns = [json.loads(b"[%b]" % b",".join(column)) for column in zip(*found, strict=True)]
+                return dict(zip(_HEAD_FIELDS, columns, strict=True))
+        heads = [head for _, head in self._rollout_index.parse(lines, 0)]
+        return {name: [getattr(head, name) for head in heads] for name in _HEAD_FIELDS}
+
+    def _read(self, kind: str, parse: type[recorded.Entry], at: int, size: int) -> recorded.Entry:
         path = self._path(kind)
         way_out = "If the run has just been resumed, look again in a moment."
         with validating(f"{path} has no whole line at byte {at}", way_out):
@@ -395,7 +406,7 @@ def make_row(record: RunRecordReader, number: int) -> TrajectoryRow:
         mean=number_or_none(float(mean_of(fields["scores"][None])[0])),
         true=stage_scores(fields["true"].tolist()),
         valid=bool(fields["valid"]),
-        ending=record.table.ending(int(fields["ending"])),
+        ending=record.table.endings[int(fields["ending"])],
         calls=int(fields["calls"]),
         tokens=int(fields["tokens"]),
         violations=int(fields["violations"]),
