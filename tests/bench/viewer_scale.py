@@ -1,7 +1,8 @@
 """The viewer over a large synthetic run: python -m tests.bench.viewer_scale --folder DIR [--rollouts 100000] [--tokens 1200].
 
-Writes the record once (an attempt's text is that of the test-suite, its tokens are --tokens long), then serves it in this
-process and times each page three times. Seconds are of the wall; memory is what the process holds beside the start.
+Writes the record once, then serves it in this process and times each page three times. An attempt's text is that of the
+test-suite, its tokens are --tokens long. With --whole N that is so in the last N steps alone: the attempts of earlier
+steps keep 400 tokens on disk, and the index says --tokens of them too. Memory is what the process holds beside the start.
 """
 
 import argparse
@@ -13,33 +14,41 @@ from pathlib import Path
 import httpx2
 
 from rubricem_agent.learn.record import GroupEntry, RunRecorder
-from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
+from rubricem_agent.rollout.tokens import PackedTokens, RolloutTokens, pack_tokens
 from rubricem_env.domain.trajectory import query_key
 from tests.bench.test_bench_viewer import GROUP, PER_STEP, client_of, rollout, viewer
 
+SHORT = 400
 
-def write_run(folder: Path, rollouts: int, tokens: int) -> None:
+
+def write_run(folder: Path, steps: int, tokens: int, whole: int) -> None:
     folder.mkdir(parents=True)
     recorder = RunRecorder(folder / "record")
     recorder.begin(0, embedder="hashing-512")
-    packed = pack_tokens(
-        RolloutTokens(
-            ids=tuple(n % 50_000 for n in range(tokens)),
-            stage_ids=(-1,) * 300 + (1,) * (tokens - 300),
-            logprobs=tuple(-(n % 97) / 97 for n in range(tokens)),
-            prompt_length=300,
-        )
-    )
     example = rollout(1, 0, 0)
-    for step in range(1, rollouts // (GROUP * PER_STEP) + 1):
+    short, long = packed(SHORT), packed(tokens)
+    for step in range(1, steps + 1):
         groups = []
         for place in range(PER_STEP):
             question = f"Which of the rivers number {(step * PER_STEP + place) // 2} is wider at low water?"
             group = GroupEntry(step=step, place=place, query_key=query_key(question), question=question)
-            fields = [{"step": step, "place": place, "attempt": n, "tokens": packed} for n in range(GROUP)]
-            groups.append((group, [example.model_copy(update=each) for each in fields]))
+            fields = {"step": step, "place": place, "tokens": long if step > steps - whole else short}
+            groups.append((group, [example.model_copy(update={**fields, "attempt": n}) for n in range(GROUP)]))
         recorder.record_step(groups)
+    index = folder / "record" / "rollouts.index.jsonl"
+    index.write_text(index.read_text().replace(f'"tokens":{SHORT},', f'"tokens":{tokens},'))
     (folder / "metrics.jsonl").write_text('{"step": 0, "held_out": {}, "valid": 1.0}\n')
+
+
+def packed(size: int) -> PackedTokens:
+    return pack_tokens(
+        RolloutTokens(
+            ids=tuple(n % 50_000 for n in range(size)),
+            stage_ids=(-1,) * 300 + (1,) * (size - 300),
+            logprobs=tuple(-(n % 97) / 97 for n in range(size)),
+            prompt_length=300,
+        )
+    )
 
 
 def held() -> float:
@@ -52,14 +61,15 @@ if __name__ == "__main__":
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--rollouts", type=int, default=100_000)
     parser.add_argument("--tokens", type=int, default=1_200)
+    parser.add_argument("--whole", type=int, default=None, help="steps with all their tokens on disk; all by default")
     chosen = parser.parse_args()
+    steps = chosen.rollouts // (GROUP * PER_STEP)
     run = chosen.folder / "run"
     if not run.exists():
         began = time.perf_counter()
-        write_run(run, chosen.rollouts, chosen.tokens)
+        write_run(run, steps, chosen.tokens, steps if chosen.whole is None else chosen.whole)
         size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file()) / 2**30
         sys.stdout.write(f"written in {time.perf_counter() - began:.0f} s, {size:.2f} GiB\n")
-    steps = chosen.rollouts // (GROUP * PER_STEP)
     before = held()
     with viewer(run) as address, client_of(address) as client:
         began, used = time.perf_counter(), time.process_time()
