@@ -206,7 +206,7 @@ class Meter:
             self._spent = {phase: Spent.model_validate(spent) for phase, spent in state.items()}
 
     def _priced(self, model: str, usage: Usage, fee: float) -> Spent:
-        price = price_of(model, self._prices)
+        price = price_of(model, self._prices) if model else None
         if price is None:
             return Spent(usage=usage, dollars=fee, unpriced_calls=usage.calls if usage.tokens else 0)
         return Spent(

@@ -11,8 +11,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -205,24 +204,21 @@ class CachedTool:
 
     async def _read(self, key: str) -> ToolResult | None:
         """None also for an entry that is damaged or of another release: the tool is called and the entry replaced."""
-        with _tolerated("read the tool cache"):
-            text = await self._store.get(key)
-            return ToolResult.model_validate_json(text) if text is not None else None
-        return None
+        try:
+            with boundary(ToolError, "read the tool cache"):
+                text = await self._store.get(key)
+                return ToolResult.model_validate_json(text) if text is not None else None
+        except ToolError as failure:
+            _log.warning("%s", failure)
+            return None
 
     async def _write(self, key: str, result: ToolResult) -> None:
         """A full disk or a locked file loses the entry, not the call."""
-        with _tolerated("write the tool cache"):
-            await self._store.put(key, result.model_dump_json(exclude={"executed"}))
-
-
-@contextmanager
-def _tolerated(doing: str) -> Iterator[None]:
-    try:
-        with boundary(ToolError, doing):
-            yield
-    except ToolError as failure:
-        _log.warning("%s", failure)
+        try:
+            with boundary(ToolError, "write the tool cache"):
+                await self._store.put(key, result.model_dump_json(exclude={"executed"}))
+        except ToolError as failure:
+            _log.warning("%s", failure)
 
 
 def cache_key(call: ToolCall, scope: str) -> str:
