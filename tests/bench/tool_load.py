@@ -3,6 +3,8 @@
 Each episode makes four calls, one after another. `plain` asks through mcp's own client over one session, `ours` through
 McpToolbox, with its limits, retries and typed results, and `rendered` through a cache and with the observation that a
 policy reads. In turn, three rounds; calls a second and p99 are of the best round, processor time is this process's.
+One lost connection ends mcp's session and all calls that wait in it. `plain` gets a new session each round, and a round
+whose session was lost is counted as that and not measured; the other two connect again by themselves.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from tests.bench.judge_tail import wait_for
 from tests.bench.test_bench_tools import FIVE, server_of
 
 CALLS = 4
+ROUNDS = 3
 
 
 def serve(port: int) -> None:
@@ -63,19 +66,31 @@ async def compare(url: str, episodes: int) -> None:
         assert not result.status.is_error, result.message
         render_observation(result, first_id=1)
 
-    async with open_http(f"{url}/mcp") as client:
-        assert isinstance(client, mcp.Client)
-        ways = {
-            "plain": lambda query: client.call_tool("google_search", {"query": query}),
-            "ours": lambda query: toolbox.call(ToolCall(name="google_search", query=query)),
-            "rendered": render,
-        }
-        found = {name: [await load(episodes, ways[name])] for name in ways}
-        for _ in range(2):
-            for name, ask in ways.items():
-                found[name].append(await load(episodes, ask))
+    async def ask(query: str) -> None:
+        result = await toolbox.call(ToolCall(name="google_search", query=query))
+        assert not result.status.is_error, result.message
+
+    async def load_plain() -> tuple[float, float, float]:
+        async with open_http(f"{url}/mcp") as client:
+            assert isinstance(client, mcp.Client)
+            return await load(episodes, lambda query: client.call_tool("google_search", {"query": query}))
+
+    ways = {"plain": load_plain, "ours": lambda: load(episodes, ask), "rendered": lambda: load(episodes, render)}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, measure in ways.items():
+            try:
+                found[name].append(await measure())
+            except Exception as lost:
+                causes = lost
+                while isinstance(causes, ExceptionGroup):
+                    causes = causes.exceptions[0]
+                sys.stdout.write(f"{name}: a round was lost: {type(causes).__name__} {causes}\n")
     await toolbox.aclose()
     for name, rounds in found.items():
+        if not rounds:
+            sys.stdout.write(f"{name}: no round was measured\n")
+            continue
         calls, p99, cpu = (
             max(column) if at == 0 else min(column) for at, column in enumerate(zip(*rounds, strict=True))
         )
