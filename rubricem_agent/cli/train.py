@@ -1,7 +1,7 @@
 """`rubricem train`, `train-verl` and `watch`: run a trainer and show its progress, and evaluate what it saves."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -146,29 +146,29 @@ def train_verl(
 def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:
     new_lines = follow_log(started.out)
     trainer = Trainer.start(started, trainer_environment())
-    try:
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task("steps", total=started.steps)
-            for line in _follow(trainer, new_lines):
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("steps", total=started.steps)
+
+        def show_new() -> None:
+            for line in new_lines():
                 show_line(line, started.steps, console)
                 bar.update(task, completed=line.step)
                 for tracker in trackers:
                     tracker(line)
-    except KeyboardInterrupt as interrupt:
-        trainer.stop()
-        typer.echo("\nstopped; the same command resumes from the last checkpoint.", err=True)
-        raise typer.Exit(130) from interrupt
-    finally:
-        trainer.stop()
-        trainer.finish()
 
-
-def _follow(trainer: Trainer, new_lines: Callable[[], list[LogLine]]) -> Iterator[LogLine]:
-    """The lines of the log as they are written, until the trainer ends."""
-    while trainer.is_running:
-        yield from new_lines()
-        time.sleep(_POLL_SECONDS)
-    yield from new_lines()
+        try:
+            while trainer.is_running:
+                show_new()
+                time.sleep(_POLL_SECONDS)
+            show_new()
+        except KeyboardInterrupt as interrupt:
+            trainer.stop()
+            show_new()  # steps that ended before it, or while the trainer stopped
+            typer.echo("\nstopped; the same command resumes from the last checkpoint.", err=True)
+            raise typer.Exit(130) from interrupt
+        finally:
+            trainer.stop()
+            trainer.finish()
 
 
 @command

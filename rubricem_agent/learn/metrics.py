@@ -9,7 +9,7 @@ paper's four, the credit methods, and the ways to train with lessons; each is a 
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shutil import which
 from typing import Any, Literal, NamedTuple
@@ -269,10 +269,11 @@ def append_line(path: Path, fields: Mapping[str, Any]) -> None:
         LineFile(path).append([json.dumps(fields, allow_nan=False).encode()])
 
 
-def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
+def follow_log(folder: Path) -> Callable[[], Iterator[LogLine]]:
     """A reader of a log that is being written: each call returns the lines since the call before, in their order.
 
-    Lines that are in the log now are left out. A resumed run writes some steps again: those count as new.
+    Lines that are in the log now are left out. A resumed run writes some steps again: those count as new. A caller that
+    is interrupted at a line gets it again.
     """
     path = folder / METRICS_FILE
 
@@ -284,10 +285,11 @@ def follow_log(folder: Path) -> Callable[[], list[LogLine]]:
 
     seen = set(present())
 
-    def new_lines() -> list[LogLine]:
-        fresh = [line for line in present() if line not in seen]
-        seen.update(fresh)
-        return [_read_line(line, str(path)) for line in fresh]
+    def new_lines() -> Iterator[LogLine]:
+        for line in present():
+            if line not in seen:
+                yield _read_line(line, str(path))
+                seen.add(line)
 
     return new_lines
 

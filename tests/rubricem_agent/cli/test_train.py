@@ -61,7 +61,7 @@ def test_an_interrupt_stops_it_and_the_same_command_goes_on_to_the_model_and_the
     result = invoke("train", config, f"steps={done + 1}", "--json")
 
     assert process.returncode == 130
-    assert "step 1/10000" in printed
+    assert [f"step {step}/10000" for step in range(1, done + 1) if f"step {step}/10000" not in printed] == []
     assert "stopped; the same command resumes" in errors
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["steps"] == done + 1

@@ -80,13 +80,24 @@ def test_kl_and_entropy_of_an_update_are_means_over_its_tokens(tmp_path):
 
 def test_a_follower_gives_each_line_once_and_a_retaken_step_again(tmp_path):
     new_lines = follow_log(tmp_path)
-    assert new_lines() == []
+    assert list(new_lines()) == []
 
     write(tmp_path, step(1), step(2), rest='{"step": 3')
     assert [line.step for line in new_lines()] == [1, 2]
     write(tmp_path, step(1), step(2, bank=1))
 
     assert [(line.step, line.bank) for line in new_lines()] == [(2, 1)]
+
+
+def test_a_follower_that_is_interrupted_at_a_line_gets_it_again(tmp_path):
+    new_lines = follow_log(tmp_path)
+    write(tmp_path, step(1), step(2))
+
+    lines = new_lines()
+    assert [next(lines).step, next(lines).step] == [1, 2]
+    lines.close()  # what an interrupt in the loop over them does
+
+    assert [line.step for line in new_lines()] == [2]
 
 
 def test_a_full_disk_is_one_sentence_with_the_way_out(tmp_path):
