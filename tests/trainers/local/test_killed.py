@@ -116,6 +116,7 @@ def train(told: Path, *arguments: object) -> None:
     """In the copy: the command with these arguments, its stderr in a file."""
     from rubricem_trainers.local.ssgrpo import main
 
+    torch.set_num_threads(1)
     os.chdir(ROOT)
     os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
