@@ -106,10 +106,7 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
 
 
 def read_fields(
-    config: Path,
-    changes: Iterable[str],
-    *,
-    defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    config: Path, changes: Iterable[str], *, defaults: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 ) -> dict[str, Any]:
     """The settings of a config with KEY=VALUE changes on top; SECTION.KEY=VALUE changes one key of a section.
 
@@ -351,10 +348,5 @@ def _open_mlflow(out: Path, closing: ExitStack) -> Tracker:
     return record
 
 
-_OPENERS = {
-    "tensorboard": _open_tensorboard,
-    "wandb": _open_wandb,
-    "trackio": _open_trackio,
-    "mlflow": _open_mlflow,
-}
+_OPENERS = {"tensorboard": _open_tensorboard, "wandb": _open_wandb, "trackio": _open_trackio, "mlflow": _open_mlflow}
 TRACKERS = ", ".join(_OPENERS)

@@ -30,14 +30,7 @@ from rubricem_agent.learn.metrics import (
     read_run,
 )
 from rubricem_agent.learn.monitor import make_expected
-from rubricem_agent.viewer.ablation import (
-    ABLATION_FILE,
-    Ablation,
-    render_arena,
-    render_figure,
-    result_cells,
-    summarise,
-)
+from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, render_arena, render_figure, result_cells, summarise
 from rubricem_agent.viewer.report import render_report
 from rubricem_env.domain.errors import ConfigError, UsageError
 

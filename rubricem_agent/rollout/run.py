@@ -49,11 +49,7 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener 
     policy, toolbox, limits, sampling = setting
     audience = audience or Listener()
     episode = Episode(
-        attempt.query,
-        prompt=attempt.opening.user,
-        limits=limits,
-        count_tokens=policy.count_tokens,
-        seed=attempt.seed,
+        attempt.query, prompt=attempt.opening.user, limits=limits, count_tokens=policy.count_tokens, seed=attempt.seed
     )
     conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
     usage, failure, has_overflowed = Usage(), "", False

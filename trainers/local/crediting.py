@@ -63,11 +63,7 @@ def match_scale(samples: Sequence[Sample], rms: float) -> list[Sample]:
 
 
 def answer_gains(
-    learner: Learner,
-    groups: Sequence[Sequence[Rollout]],
-    questions: Sequence[Question],
-    *,
-    tokenizer: PolicyTokenizer,
+    learner: Learner, groups: Sequence[Sequence[Rollout]], questions: Sequence[Question], *, tokenizer: PolicyTokenizer
 ) -> npt.NDArray[np.float64]:
     """(rollouts, turns), as `ScoredBatch.gains`: NaN in last turns, behind them, and where a rollout has no tokens."""
     golds = [gold_answer(question, tokenizer) for question in questions]

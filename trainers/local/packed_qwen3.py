@@ -128,12 +128,7 @@ def logit_gradient(
 
 
 def token_logprobs(
-    hidden: Tensor,
-    head: Tensor,
-    *,
-    targets: Tensor,
-    temperature: Tensor,
-    tile_elements: int = TILE_ELEMENTS,
+    hidden: Tensor, head: Tensor, *, targets: Tensor, temperature: Tensor, tile_elements: int = TILE_ELEMENTS
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of `targets` (tokens,) given `hidden` (tokens, width) and `head` (vocabulary, width).
 
@@ -153,12 +148,7 @@ class _TiledHead(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        head: Tensor,
-        targets: Tensor,
-        temperature: Tensor,
-        tile_elements: int,
+        ctx: Any, hidden: Tensor, head: Tensor, targets: Tensor, temperature: Tensor, tile_elements: int
     ) -> tuple[Tensor, Tensor]:
         # Written in place: small results kept between tiles would fragment the heap, and no tile would fit again.
         logprobs, log_normaliser, entropy = hidden.new_empty(3, len(hidden), dtype=_wide(hidden.dtype))
