@@ -8,6 +8,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -91,10 +92,11 @@ SHARED_PREFIX = 32
 
 
 class CacheRow:
-    """One row of the cache, and the ids that it holds."""
+    """One row of a decoder's cache, and the ids that it holds; `batcher` is the index of who has the decoder."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, batcher: int = 0) -> None:
         self.number = number
+        self.batcher = batcher
         self.cached: list[int] = []
 
     def rewind(self, ids: Sequence[int]) -> None:
@@ -147,10 +149,10 @@ Draw = tuple[int, float]
 class Batcher:
     """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread."""
 
-    def __init__(self, decoder: RowDecoder) -> None:
+    def __init__(self, decoder: RowDecoder, *, on_one_core: bool = False) -> None:
         self._decoder = decoder
         self._jobs: dict[int, Job] = {}
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
+        self._thread = ThreadPoolExecutor(1, "decode", partial(torch.set_num_threads, 1) if on_one_core else None)
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, job: Job) -> None:
@@ -289,17 +291,21 @@ class LocalPolicy:
         name: str = "local",
         rows: int = 64,
         max_length: int = 26_624,
+        threads: int = 1,
     ) -> None:
         """The model remains the caller's: its weights may change between turns, not within one.
 
-        After a change of weights open new conversations: the caches of old ones belong to the old weights.
+        After a change of weights open new conversations: the caches of old ones belong to the old weights. On a CPU,
+        `threads` above 1 decode that many shares of the rows beside each other, each on one core.
         """
-        decoder = open_decoder(model, rows=rows, max_length=max_positions(model.config, max_length))
+        threads = min(threads, rows) if model.device.type == "cpu" else 1
+        each = -(-rows // threads)
+        self.max_length = max_positions(model.config, max_length)
+        decoders = [open_decoder(model, rows=each, max_length=self.max_length) for _ in range(threads)]
+        self.batchers = [Batcher(one, on_one_core=threads > 1) for one in decoders]
         self.tokenizer = tokenizer
-        self.batcher = Batcher(decoder)
-        self.max_length = decoder.max_length
         self.name = name
-        self._free = list(range(decoder.rows - 1, -1, -1))
+        self._free = [(row, index) for row in reversed(range(each)) for index in reversed(range(threads))]
         self._waiting: list[asyncio.Future[CacheRow]] = []
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
@@ -309,12 +315,13 @@ class LocalPolicy:
         return self.tokenizer.count(text)
 
     async def aclose(self) -> None:
-        await self.batcher.aclose()
+        for batcher in self.batchers:
+            await batcher.aclose()
 
     async def take_row(self) -> CacheRow:
         """A free row, as soon as there is one. The lowest comes first, so that the rows in use are close together."""
         if self._free:
-            return CacheRow(self._free.pop())
+            return CacheRow(*self._free.pop())
         turn: asyncio.Future[CacheRow] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -330,9 +337,9 @@ class LocalPolicy:
         while self._waiting:
             turn = self._waiting.pop(0)
             if not turn.done():
-                turn.set_result(CacheRow(row.number))
+                turn.set_result(CacheRow(row.number, row.batcher))
                 return
-        self._free = sorted([*self._free, row.number], reverse=True)
+        self._free = sorted([*self._free, (row.number, row.batcher)], reverse=True)
 
 
 class _LocalConversation(TokenConversation):
@@ -350,7 +357,7 @@ class _LocalConversation(TokenConversation):
             self._row = await self._policy.take_row()
         job = Job(self._row, ids, turn=turn, max_tokens=max_tokens, temperature=self._temperature, rng=self._rng)
         cached = len(self._row.cached)
-        await self._policy.batcher.run(job)
+        await self._policy.batchers[self._row.batcher].run(job)
         return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))
 
     def close(self) -> None:

@@ -16,6 +16,9 @@ at the same weights. The paper shares one policy between both and assumes that e
 
 import copy
 import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -176,8 +179,12 @@ class Learner:
         max_grad_norm: float,
         micro_batch_tokens: int,
         ahead: bool = False,
+        threads: int = 1,
     ) -> None:
-        """The reference is the policy as it is now: a copy, or itself where LoRA leaves its weights as they were."""
+        """The reference is the policy as it is now: a copy, or itself where LoRA leaves its weights as they were.
+
+        On a CPU, `threads` above 1 pass that many packs of samples at once, each on one core; not with LoRA.
+        """
         trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self.policy = policy
         self.reference = policy if lora_layers(policy) else copy.deepcopy(policy).requires_grad_(False)
@@ -187,6 +194,8 @@ class Learner:
         self.micro_batch_tokens = micro_batch_tokens
         self.sampler = copy.deepcopy(policy).requires_grad_(False) if ahead else policy
         self.updates = self.released = 0
+        can_share = threads > 1 and policy.device.type == "cpu" and self.reference is not policy
+        self._pool = ThreadPoolExecutor(threads, "update", torch.set_num_threads, (1,)) if can_share else None
 
     def release(self) -> None:
         """Give the sampler the weights as they are now."""
@@ -222,26 +231,43 @@ class Learner:
     def accumulate_gradient(self, batch: Batch, settings: LossSettings | None = None) -> tuple[float, Tensor, Tensor]:
         """Replace the gradient on the policy's parameters by the batch's, before clipping; `settings` replaces the loss's.
 
-        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage.
+        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage. Everything is
+        summed in the order of the packs, so no number depends on the threads.
         """
         settings = settings or self.loss
         denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
+        trained = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
         sums = torch.zeros(5, NUM_STAGES, device=self.policy.device)
         # Other models than dense Qwen3 read one sample at a time.
         most = self.micro_batch_tokens if is_packable(self.policy) else 0
-        for pack in pack_samples(batch, max_tokens=most):
-            new, entropy = policy_logprobs(self.policy, pack)
-            with torch.no_grad(), without_lora(self.reference):
-                reference, _ = policy_logprobs(self.reference, pack)
-            tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
-            loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-            off_policy = off_policy + _sum_off_policy(tokens, settings)
+        work = partial(self._pass, settings=settings, denominator=denominator, trained=trained)
+        each = self._pool.map if self._pool else map
+        for loss, of_sampling, by_stage, gradient in each(work, pack_samples(batch, max_tokens=most)):
+            total += loss
+            off_policy = off_policy + of_sampling
             sums = sums + by_stage
+            for parameter, share in zip(trained, gradient, strict=False):
+                if share is not None:
+                    parameter.grad = share.clone() if parameter.grad is None else parameter.grad.add_(share)
         return total, off_policy, sums
+
+    def _pass(
+        self, pack: Pack, *, settings: LossSettings, denominator: int, trained: Sequence[Tensor]
+    ) -> tuple[float, Tensor, Tensor, Sequence[Tensor | None]]:
+        """The share of one pack in each sum. Without threads it adds to the gradient; with threads it returns its share."""
+        new, entropy = policy_logprobs(self.policy, pack)
+        with torch.no_grad(), without_lora(self.reference):
+            reference, _ = policy_logprobs(self.reference, pack)
+        tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
+        loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator)
+        gradient: Sequence[Tensor | None] = ()
+        if self._pool:
+            gradient = torch.autograd.grad(loss, trained, allow_unused=True)
+        else:
+            loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach()), _sum_off_policy(tokens, settings), by_stage, gradient
 
 
 def policy_logprobs(model: PreTrainedModel, pack: Pack) -> tuple[Tensor, Tensor]:

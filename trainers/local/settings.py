@@ -67,6 +67,8 @@ class LocalConfig(RecipeSettings):
     """Of one forward and backward pass. Few fit into a processor's cache; samples share a prompt within a pass only."""
     rows: Count = 64
     """Conversations decoded together."""
+    threads: Annotated[int, Field(ge=1, exclude=True)] = 1
+    """Cores of a CPU that decode and update at once: shares of the rows, passes of samples. No number depends on it."""
     system: str | None = None
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac."""
     reference_tokens: Count = 512

@@ -176,8 +176,10 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
         max_grad_norm=config.max_grad_norm,
         micro_batch_tokens=config.micro_batch_tokens,
         ahead=config.ahead > 0,
+        threads=config.threads,
     )
-    policy = LocalPolicy(learner.sampler, tokenizer, rows=config.rows, max_length=config.reflection.total_tokens)
+    room, threads = config.reflection.total_tokens, config.threads
+    policy = LocalPolicy(learner.sampler, tokenizer, rows=config.rows, max_length=room, threads=threads)
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
     reflector = Reflector(
@@ -195,10 +197,10 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
     longest = max((*train.values(), *held_out), key=lambda query: len(query.question))
     length = len(tokenizer.encode_opening(prompt.opening(longest))) + config.limits.max_tokens
     length += config.reference_tokens if config.meta_policy else 0
-    if length > config.reflection.total_tokens:
+    if length > room:
         raise ConfigError(
             f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, limits.max_tokens), and "
-            f"the policy's cache holds reflection.total_tokens {config.reflection.total_tokens}. Raise the last, or lower "
+            f"the policy's cache holds reflection.total_tokens {room}. Raise the last, or lower "
             "the others."
         )
     return Parts(

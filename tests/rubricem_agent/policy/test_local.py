@@ -80,6 +80,24 @@ async def test_what_a_seed_draws_does_not_depend_on_the_company(policy, opening)
     assert ids_of(crowd[2]) == ids_of(alone)
 
 
+async def test_two_threads_draw_what_one_draws(policy, model, tokenizer, opening):
+    two = LocalPolicy(model, tokenizer, rows=4, max_length=2_000, threads=2)
+    drawn = []
+    for player in (policy, two):
+        crowd = [player.open(opening, sampling=Sampling(), seed=seed) for seed in range(6)]
+        turns = [asyncio.create_task(turn(one, 24)) for one in crowd]
+        for one, task in zip(crowd, turns, strict=True):
+            await task
+            one.close()
+        drawn.append([ids_of(one) for one in crowd])
+    await two.aclose()
+
+    assert drawn[0] == drawn[1]
+    # Two rows for each thread, and each was used.
+    assert [batcher._decoder.rows for batcher in two.batchers] == [2, 2]
+    assert all(batcher._decoder._keys for batcher in two.batchers)
+
+
 async def test_each_beginning_is_read_once_however_many_share_it(model, tokenizer, monkeypatch):
     read = []
     whole = Qwen3Decoder.logits
@@ -185,7 +203,7 @@ async def test_a_listener_that_fails_ends_its_own_turn_alone(policy, opening):
 
 
 async def test_a_failure_spares_the_turn_that_took_a_cancelled_ones_row(policy):
-    batcher = policy.batcher
+    batcher = policy.batchers[0]
     gone, heir = SimpleNamespace(row=CacheRow(0)), SimpleNamespace(row=CacheRow(0))
     gone.done = asyncio.get_running_loop().create_future()
     gone.done.cancel()

@@ -14,7 +14,7 @@ from trainers.local.learner import Learner, LossSettings
 VOCABULARY = 40
 
 
-def learner(*, micro_batch_tokens: int = 1_000) -> Learner:
+def learner(*, micro_batch_tokens: int = 1_000, threads: int = 1) -> Learner:
     torch.manual_seed(0)
     return Learner(
         tiny_qwen3(VOCABULARY),
@@ -22,6 +22,7 @@ def learner(*, micro_batch_tokens: int = 1_000) -> Learner:
         loss=LossSettings(),
         max_grad_norm=100.0,
         micro_batch_tokens=micro_batch_tokens,
+        threads=threads,
     )
 
 
@@ -57,8 +58,18 @@ def test_how_the_batch_is_cut_does_not_change_the_step():
         assert torch.allclose(left, right, atol=1e-5)
 
 
-def test_an_advantage_that_is_infinite_leaves_the_weights_untouched():
-    trained = learner()
+def test_threads_change_no_bit_of_the_step():
+    # 12 samples of 3 or 4 tokens, one in a pack.
+    many = batch().select([0, 1] * 6)
+    one, two = learner(micro_batch_tokens=4), learner(micro_batch_tokens=4, threads=2)
+    assert one.update(many) == two.update(many)
+    for left, right in zip(one.policy.parameters(), two.policy.parameters(), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_advantage_that_is_infinite_leaves_the_weights_untouched(threads):
+    trained = learner(micro_batch_tokens=4, threads=threads)
     before = [parameter.clone() for parameter in trained.policy.parameters()]
     broken = batch()
     broken.advantages[0, 2] = np.inf
