@@ -17,7 +17,7 @@ CORE_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold $(filter-out
 
 LANES := fuzz-lane kill-lane mcp-lane docs-lane cluster-lane python-lane wheel-lane browser-lane verl-lane adapters vllm-lane verl-vllm-lane verl-edges-lane
 
-.PHONY: help demo test core-tests bench lint format clean lanes fuzz-lane kill-lane
+.PHONY: help demo test core-tests other-tests bench lint format clean lanes fuzz-lane kill-lane
 
 help:
 	@echo "make demo    set up, then play an episode, train a policy offline and write the page of the run"
@@ -34,10 +34,10 @@ demo: $(VENV)/.installed-core
 	$(BIN)/rubricem train demo_almanac
 	$(BIN)/rubricem report runs/demo/training
 
-# One process checks the types while another runs the tests of the core; then two run the rest. No test runs twice.
+# One process checks the types while another runs the tests of the core; when the types are checked, two more begin with
+# the rest, so that no core waits for the tests of the core to end. No test runs twice.
 test: $(VENV)/.installed-test
-	$(MAKE) --jobs 2 --output-sync=line --no-print-directory lint core-tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
+	$(MAKE) --jobs 2 --output-sync=line --no-print-directory lint core-tests other-tests
 	$(BIN)/python -m coverage combine --append --quiet .coverage-core
 	$(BIN)/python -m coverage report --skip-covered --fail-under=95
 
@@ -45,6 +45,9 @@ core-tests: export COVERAGE_FILE := .coverage-core
 core-tests: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(CORE_TESTS) --cov --cov-report=
 	$(BIN)/python -m coverage report --include='$(CORE)' --fail-under=100
+
+other-tests: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
