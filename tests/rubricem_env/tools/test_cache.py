@@ -73,19 +73,22 @@ async def test_equal_calls_at_once_cost_one_call_even_if_the_first_caller_is_can
 
 
 async def test_work_that_nobody_waits_for_is_cancelled(store):
-    finished = []
+    begun, cancelled = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedTool):
         async def call(self, call):
-            await asyncio.sleep(0.05)
-            finished.append(call)
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
             return FOUND
 
     asking = asyncio.create_task(CachedTool(Slow(), store, scope="s").call(CALL))
-    await asyncio.sleep(0.02)
+    await asyncio.wait_for(begun.wait(), 30)
     asking.cancel()
-    await asyncio.sleep(0.1)
-    assert finished == []
+    await asyncio.wait_for(cancelled.wait(), 30)
 
 
 async def test_an_abandoned_call_that_is_slow_to_end_does_not_replace_its_successor():

@@ -138,10 +138,11 @@ async def test_a_call_that_hangs_is_a_timeout_and_the_next_one_works():
 
 
 async def test_a_cancelled_call_is_cancelled_on_the_server_too():
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedTool):
         async def call(self, call):
+            begun.set()
             try:
                 return await super().call(call)
             finally:
@@ -149,7 +150,7 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_too():
 
     async with connected(partial(open_in_process, server_of(LocalToolbox(Slow(delay=30))))) as remote:
         calling = asyncio.create_task(remote.call(CALL))
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(begun.wait(), 30)
         calling.cancel()
         await asyncio.wait_for(ended.wait(), 5)
         with pytest.raises(asyncio.CancelledError):
