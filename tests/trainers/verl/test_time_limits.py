@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from itertools import chain, repeat
 
 import pytest
 
@@ -123,6 +124,6 @@ async def test_without_patience_nothing_is_repeated():
 
 
 def test_a_pause_does_not_count_towards_a_time_limit():
-    pauses = iter([0.0, 60.0, 60.0, 60.0, 60.0, 60.0])
+    pauses = chain([0.0], repeat(60.0))
     done = within(0.1, "sample", lambda: time.sleep(0.4) or 7, setting="s", paused=lambda: next(pauses), every=0.1)
     assert done == 7
