@@ -144,31 +144,32 @@ def train_verl(
 
 
 def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("steps", total=started.steps)
     new_lines = follow_log(started.out)
+
+    def show_new() -> None:
+        for line in new_lines():
+            show_line(line, started.steps, console)
+            bar.update(task, completed=line.step)
+            for tracker in trackers:
+                tracker(line)
+
     trainer = Trainer.start(started, trainer_environment())
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("steps", total=started.steps)
-
-        def show_new() -> None:
-            for line in new_lines():
-                show_line(line, started.steps, console)
-                bar.update(task, completed=line.step)
-                for tracker in trackers:
-                    tracker(line)
-
-        try:
+    try:
+        with bar:
             while trainer.is_running:
                 show_new()
                 time.sleep(_POLL_SECONDS)
             show_new()
-        except KeyboardInterrupt as interrupt:
-            trainer.stop()
-            show_new()  # steps that ended before it, or while the trainer stopped
-            typer.echo("\nstopped; the same command resumes from the last checkpoint.", err=True)
-            raise typer.Exit(130) from interrupt
-        finally:
-            trainer.stop()
-            trainer.finish()
+    except KeyboardInterrupt as interrupt:
+        trainer.stop()
+        show_new()  # steps that ended before it, or while the trainer stopped
+        typer.echo("\nstopped; the same command resumes from the last checkpoint.", err=True)
+        raise typer.Exit(130) from interrupt
+    finally:
+        trainer.stop()
+        trainer.finish()
 
 
 @command
