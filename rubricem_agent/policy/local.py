@@ -92,7 +92,7 @@ SHARED_PREFIX = 32
 
 
 class CacheRow:
-    """One row of a decoder's cache, and the ids that it holds; `batcher` is the index of who has the decoder."""
+    """One row of a decoder's cache, and the ids that it holds. `batcher` is the index of its batcher in the policy."""
 
     def __init__(self, number: int, batcher: int = 0) -> None:
         self.number = number
@@ -147,7 +147,10 @@ Draw = tuple[int, float]
 
 
 class Batcher:
-    """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread."""
+    """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread.
+
+    With `on_one_core` torch uses one core in that thread.
+    """
 
     def __init__(self, decoder: RowDecoder, *, on_one_core: bool = False) -> None:
         self._decoder = decoder

@@ -185,10 +185,10 @@ class Learner:
 
         On a CPU, `threads` above 1 pass that many packs of samples at once, each on one core; not with LoRA.
         """
-        trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self.policy = policy
+        self.trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self.reference = policy if lora_layers(policy) else copy.deepcopy(policy).requires_grad_(False)
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.trained, lr=learning_rate, weight_decay=0.0)
         self.loss = loss
         self.max_grad_norm = max_grad_norm
         self.micro_batch_tokens = micro_batch_tokens
@@ -237,34 +237,33 @@ class Learner:
         settings = settings or self.loss
         denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
-        trained = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
         sums = torch.zeros(5, NUM_STAGES, device=self.policy.device)
         # Other models than dense Qwen3 read one sample at a time.
         most = self.micro_batch_tokens if is_packable(self.policy) else 0
-        work = partial(self._pass, settings=settings, denominator=denominator, trained=trained)
-        each = self._pool.map if self._pool else map
-        for loss, of_sampling, by_stage, gradient in each(work, pack_samples(batch, max_tokens=most)):
+        work = partial(self._pass, settings=settings, denominator=denominator)
+        apply = self._pool.map if self._pool else map
+        for loss, of_sampling, by_stage, gradient in apply(work, pack_samples(batch, max_tokens=most)):
             total += loss
             off_policy = off_policy + of_sampling
             sums = sums + by_stage
-            for parameter, share in zip(trained, gradient, strict=False):
+            for parameter, share in zip(self.trained, gradient, strict=True):
                 if share is not None:
                     parameter.grad = share.clone() if parameter.grad is None else parameter.grad.add_(share)
         return total, off_policy, sums
 
     def _pass(
-        self, pack: Pack, *, settings: LossSettings, denominator: int, trained: Sequence[Tensor]
+        self, pack: Pack, *, settings: LossSettings, denominator: int
     ) -> tuple[float, Tensor, Tensor, Sequence[Tensor | None]]:
-        """The share of one pack in each sum. Without threads it adds to the gradient; with threads it returns its share."""
+        """One pack's share of each sum and, with threads, of each gradient; without, it is added and None returned."""
         new, entropy = policy_logprobs(self.policy, pack)
         with torch.no_grad(), without_lora(self.reference):
             reference, _ = policy_logprobs(self.reference, pack)
         tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
         loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator)
-        gradient: Sequence[Tensor | None] = ()
+        gradient: Sequence[Tensor | None] = [None] * len(self.trained)
         if self._pool:
-            gradient = torch.autograd.grad(loss, trained, allow_unused=True)
+            gradient = torch.autograd.grad(loss, self.trained, allow_unused=True)
         else:
             loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), _sum_off_policy(tokens, settings), by_stage, gradient
@@ -336,8 +335,7 @@ def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> Gr
 def _gradient(learner: Learner, batch: Batch) -> list[Tensor]:
     """The gradient of each parameter; 0 for one that the loss does not reach."""
     learner.accumulate_gradient(batch)
-    trained = [one for one in learner.policy.parameters() if one.requires_grad]
-    gradient = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
+    gradient = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.trained]
     learner.optimizer.zero_grad(set_to_none=True)
     return gradient
 

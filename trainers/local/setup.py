@@ -178,8 +178,8 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
         ahead=config.ahead > 0,
         threads=config.threads,
     )
-    room, threads = config.reflection.total_tokens, config.threads
-    policy = LocalPolicy(learner.sampler, tokenizer, rows=config.rows, max_length=room, threads=threads)
+    room = config.reflection.total_tokens
+    policy = LocalPolicy(learner.sampler, tokenizer, rows=config.rows, max_length=room, threads=config.threads)
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
     reflector = Reflector(
@@ -200,8 +200,7 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
     if length > room:
         raise ConfigError(
             f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, limits.max_tokens), and "
-            f"the policy's cache holds reflection.total_tokens {room}. Raise the last, or lower "
-            "the others."
+            f"the policy's cache holds reflection.total_tokens {room}. Raise the last, or lower the others."
         )
     return Parts(
         config=config,
