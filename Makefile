@@ -34,10 +34,10 @@ demo: $(VENV)/.installed-core
 	$(BIN)/rubricem train demo_almanac
 	$(BIN)/rubricem report runs/demo/training
 
-# One process checks the types while another runs the tests of the core; when the types are checked, two more begin with
-# the rest, so that no core waits for the tests of the core to end. No test runs twice.
+# One process checks the types while another runs the tests of the core. When either has ended, two more begin with the
+# rest. What they print may mix, so that the dots appear while the tests run. No test runs twice.
 test: $(VENV)/.installed-test
-	$(MAKE) --jobs 2 --output-sync=line --no-print-directory lint core-tests other-tests
+	$(MAKE) --jobs 2 --no-print-directory lint core-tests other-tests
 	$(BIN)/python -m coverage combine --append --quiet .coverage-core
 	$(BIN)/python -m coverage report --skip-covered --fail-under=95
 
