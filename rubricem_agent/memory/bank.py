@@ -10,9 +10,9 @@ reading the changes of others, and each retrieval first asks the store for chang
 exactly by inner product. All reflections on one question share one vector, so overwriting an item moves no vector.
 """
 
+import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -52,18 +52,27 @@ class Retrieved(NamedTuple):
         return -self.similarity, self.item.key
 
 
-_FIRST_CAPACITY, _BLOCK = 256, 16
+_FIRST_CAPACITY, _BLOCK = 256, 64
 _CLOSED = -4.0
 """Below every inner product of unit vectors."""
 _SLACK = 1e-5
 """More than the float32 rounding error of an inner product of unit vectors, so that no tie is lost."""
+_FEW = 12
+"""So many maxima are found one after another in less time than a partition of all scores takes."""
+
+
+def _aligned(capacity: int, dimension: int) -> Floats:
+    """Closed rows that begin on a cache line: BLAS reads them sooner than those across two."""
+    memory = np.zeros(capacity * dimension + 16, dtype=np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    return memory[start : start + capacity * dimension].reshape(capacity, dimension)
 
 
 class VectorTable:
     """Rows of unit vectors, each open or closed to search; appending is amortised O(1). Not thread-safe: the bank locks."""
 
     def __init__(self, dimension: int) -> None:
-        self._rows = np.zeros((_FIRST_CAPACITY, dimension), dtype=np.float32)
+        self._rows = _aligned(_FIRST_CAPACITY, dimension)
         self._is_closed = np.ones(_FIRST_CAPACITY, dtype=bool)
         self._count = 0
 
@@ -78,7 +87,9 @@ class VectorTable:
     def append(self, vector: Floats) -> int:
         """Add a closed row and return its index. The memory doubles when it is full."""
         if self._count == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            rows = _aligned(2 * self._count, len(vector))
+            rows[: self._count] = self._rows
+            self._rows = rows
             self._is_closed = np.concatenate([self._is_closed, np.ones_like(self._is_closed)])
         self._rows[self._count] = vector
         self._count += 1
@@ -87,26 +98,48 @@ class VectorTable:
     def set_open(self, row: int, is_open: bool) -> None:
         self._is_closed[row] = not is_open
 
-    def nearest(self, vector: Floats, limit: int) -> list[tuple[int, float]]:
+    def scores(self, vector: Floats) -> Floats:
+        """The inner product with each row in float32, closed ones and unused ones at the end included."""
+        # BLAS multiplies so few rows in one thread: sooner than row by row, and not slowed down by shared cores.
+        blocks = self._rows.reshape(-1, _BLOCK, len(vector))[: -(-self._count // _BLOCK)]
+        scores: Floats = np.matmul(blocks, vector).reshape(-1)
+        return scores
+
+    def nearest(self, vector: Floats, scores: Floats, limit: int) -> list[tuple[int, float]]:
         """At least the `limit` open rows of greatest inner product, fewer where there are fewer.
 
-        Rows that tie with the last one are included, and a few others, so the caller can order ties. Equal rows get
-        equal scores at any index: the returned scores are summed again, one row at a time, in float64.
+        `scores` are the vector's, and may be used again. Rows that tie with the last one are included, and a few others,
+        so the caller can order ties. Equal rows get equal scores at any index: the returned scores are summed again, one
+        row at a time, in float64.
         """
         if limit < 1 or not self._count:
             return []
-        # BLAS multiplies so few rows in one thread: sooner than row by row, and not slowed down by shared cores.
-        blocks = self._rows.reshape(-1, _BLOCK, len(vector))[: -(-self._count // _BLOCK)]
-        scores = np.matmul(blocks, vector).reshape(-1)[: self._count]
-        np.putmask(scores, self._is_closed[: self._count], _CLOSED)
-        last = np.partition(scores, -limit)[-limit] if limit < len(scores) else _CLOSED
-        near = (scores >= max(last - _SLACK, _CLOSED / 2)).nonzero()[0]
-        exact = (self._rows[near] * vector.astype(np.float64)).sum(axis=1)
-        return list(zip(near.tolist(), exact.tolist(), strict=True))
+        near = self._maxima(scores, limit) if limit < _FEW else None
+        if near is None:
+            np.putmask(scores, self._is_closed[: len(scores)], _CLOSED)
+            last = np.partition(scores, -limit)[-limit] if limit < len(scores) else _CLOSED
+            near = (scores >= max(last - _SLACK, _CLOSED / 2)).nonzero()[0].tolist()
+        exact = np.add.reduce(np.multiply(self._rows.take(near, axis=0), vector, dtype=np.float64), axis=1)
+        return list(zip(near, exact.tolist(), strict=True))
 
-
-_SPARE = 8
-"""Fetched beyond the limit, since some are left out."""
+    def _maxima(self, scores: Floats, limit: int) -> list[int] | None:
+        """The open rows that `nearest` wants; None where finding them takes more than a few maxima."""
+        taken: list[int] = []
+        passed: dict[int, float] = {}
+        least, is_complete = _CLOSED / 2, False
+        while not is_complete and len(passed) < _FEW:
+            row = int(scores.argmax())
+            passed[row] = score = scores.item(row)
+            scores[row] = -math.inf
+            is_complete = score < least
+            # A row with NaN in it is above no limit and below none.
+            if score >= least and not self._is_closed[row]:
+                taken.append(row)
+                if len(taken) == limit:
+                    least = score - _SLACK
+        for row, score in passed.items():
+            scores[row] = score
+        return taken if is_complete else None
 
 
 class ItemIndex:
@@ -120,7 +153,8 @@ class ItemIndex:
         self._ids: dict[str, set[int]] = {}
         self._rows: dict[str, int] = {}
         self._keys: list[str] = []
-        self._active: dict[str, int] = {}
+        self._active: list[BankItem | None] = []
+        """By row, so that a search finds an item without a look at others."""
         self.removed: set[str] = set()
         """The digests of removed texts."""
         self._table = VectorTable(dimension)
@@ -136,6 +170,7 @@ class ItemIndex:
             if item.key not in self._rows:
                 self._rows[item.key] = self._table.append(vector)
                 self._keys.append(item.key)
+                self._active.append(None)
             if item.status == "removed":
                 self.removed.add(text_digest(item.reflection))
             touched.add(item.key)
@@ -149,8 +184,8 @@ class ItemIndex:
 
     def active(self, key: str) -> BankItem | None:
         """The one item of this question that may be retrieved."""
-        found = self._active.get(key)
-        return None if found is None else self.items[found]
+        row = self._rows.get(key)
+        return None if row is None else self._active[row]
 
     def history(self, key: str) -> tuple[BankItem, ...]:
         """All items of a question, oldest first."""
@@ -160,27 +195,29 @@ class ItemIndex:
         """Every item with its vector, oldest first."""
         return (StoredItem(item, self._table.rows[self._rows[item.key]]) for _, item in sorted(self.items.items()))
 
-    def nearest(self, vector: Floats, limit: int, *, admits: Callable[[Retrieved], bool]) -> tuple[Retrieved, ...]:
-        """The most similar active items that are admitted: greatest cosine first, equals by their keys."""
-        fetch = limit + _SPARE
+    def nearest(
+        self, vector: Floats, limit: int, *, without: str = "", below: float = math.inf
+    ) -> tuple[Retrieved, ...]:
+        """The most similar active items: greatest cosine first, equals by their keys.
+
+        Those of the question whose key is `without` are left out, and those at least as similar as `below`.
+        """
+        scores, own, fetch = self._table.scores(vector), self._rows.get(without), limit
         while True:
-            found = self._table.nearest(vector, fetch)
+            found = self._table.nearest(vector, scores, fetch)
             # As `Retrieved.rank`, without an object for each row that is not taken.
-            ranked = sorted((-score, self._keys[row]) for row, score in found)[:fetch]
-            hits = (Retrieved(self.items[self._active[key]], -score) for score, key in ranked)
-            admitted = tuple(islice(filter(admits, hits), limit))
-            if len(admitted) == limit or fetch >= len(self._table):
-                return admitted
+            ranked = sorted((-score, self._keys[row], row) for row, score in found)[:fetch]
+            nearest = [(self._active[row], -score) for score, _, row in ranked if row != own and -score < below]
+            if len(nearest) >= limit or fetch >= len(self._table):
+                return tuple(Retrieved(item, score) for item, score in nearest[:limit] if item)
             fetch *= 4
 
     def _settle(self, key: str) -> None:
         """Find the active item of a question. A process killed between two writes may leave two; the newer counts."""
+        row = self._rows[key]
         active = [number for number in self._ids[key] if self.items[number].is_retrievable]
-        if active:
-            self._active[key] = max(active)
-        else:
-            self._active.pop(key, None)
-        self._table.set_open(self._rows[key], bool(active))
+        self._active[row] = self.items[max(active)] if active else None
+        self._table.set_open(row, bool(active))
 
 
 _CURRENT: Sequence[ItemStatus] = ("quarantined", "active")
@@ -295,16 +332,14 @@ class RubricBank:
         limit = self.settings.near_duplicate
         with self._lock:
             self.refresh()
-            return self._index.nearest(
-                vector, self.settings.top_k, admits=lambda hit: hit.item.key != key and hit.similarity < limit
-            )
+            return self._index.nearest(vector, self.settings.top_k, without=key, below=limit)
 
     def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
         """The active items whose questions are most similar to a text, near duplicates included: for people, not prompts."""
         vector = self._vector(query_key(text), text)
         with self._lock:
             self.refresh()
-            return self._index.nearest(vector, limit, admits=lambda _: True)
+            return self._index.nearest(vector, limit)
 
     def items(self) -> tuple[BankItem, ...]:
         """All items of any status, oldest first."""

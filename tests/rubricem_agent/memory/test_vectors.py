@@ -14,12 +14,16 @@ def filled(rows):
     return table
 
 
+def nearest(table, query, limit):
+    return table.nearest(query, table.scores(query), limit)
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.integers(1, 10))
 def test_the_nearest_rows_are_those_of_a_full_sort(seed, count, limit):
     generator = np.random.default_rng(seed)
     rows = unit_rows(generator.normal(size=(count, 8)))
     query = unit_rows(generator.normal(size=(1, 8)))[0]
-    found = sorted(filled(rows).nearest(query, limit), key=lambda hit: -hit[1])[:limit]
+    found = sorted(nearest(filled(rows), query, limit), key=lambda hit: -hit[1])[:limit]
     scores = (rows.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
     assert [row for row, _ in found] == np.argsort(-scores, kind="stable")[:limit].tolist()
 
@@ -28,18 +32,35 @@ def test_equal_rows_have_equal_scores_wherever_they_stand():
     rows = unit_rows(np.random.default_rng(0).normal(size=(1_000, 384)))
     rows[::7] = rows[0]
     np.testing.assert_array_equal(filled(rows).rows, rows)  # the table has grown twice
-    scores = [score for row, score in filled(rows).nearest(rows[3], 1_000) if row % 7 == 0]
+    scores = [score for row, score in nearest(filled(rows), rows[3], 1_000) if row % 7 == 0]
     assert len(set(scores)) == 1
 
 
 def test_all_rows_that_tie_with_the_last_one_are_returned():
     table = filled(unit_rows(np.ones((20, 4))))
-    assert len(table.nearest(unit_rows(np.ones((1, 4)))[0], 2)) == 20
+    assert len(nearest(table, unit_rows(np.ones((1, 4)))[0], 2)) == 20
 
 
 def test_a_closed_row_is_not_found_until_it_is_opened():
     table = VectorTable(2)
     row = table.append(np.array([1.0, 0.0], dtype=np.float32))
-    assert table.nearest(table.rows[row], 1) == []
+    assert nearest(table, table.rows[row], 1) == []
     table.set_open(row, True)
-    assert table.nearest(table.rows[row], 1) == [(0, 1.0)]
+    assert nearest(table, table.rows[row], 1) == [(0, 1.0)]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.integers(1, 20), st.sampled_from([0.0, 0.1, 0.9]))
+def test_closed_rows_are_passed_over_and_scores_may_be_used_again(seed, count, limit, share):
+    generator = np.random.default_rng(seed)
+    rows = unit_rows(generator.integers(-1, 2, size=(count, 4)).astype(float))  # with many ties
+    table = filled(rows)
+    is_open = generator.random(count) >= share
+    for row in np.flatnonzero(~is_open):
+        table.set_open(int(row), False)
+    scores = table.scores(rows[0])
+    for more in (limit, 4 * limit):
+        found = table.nearest(rows[0], scores, more)
+        best = sorted((score for _, score in found), reverse=True)[:more]
+        exact = (rows.astype(np.float64) * rows[0].astype(np.float64)).sum(axis=1)[is_open]
+        assert best == sorted(exact.tolist(), reverse=True)[:more]
+        assert is_open[[row for row, _ in found]].all()
