@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
+from operator import add
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -124,8 +125,34 @@ class Spent(Frozen):
     dollars: Annotated[float, Field(ge=0)] = 0.0
     unpriced_calls: Count = 0
 
-    def __add__(self, other: "Spent") -> "Spent":
-        return Spent(**{name: amount + getattr(other, name) for name, amount in self})
+
+class _Sums(NamedTuple):
+    """A `Spent` as plain numbers, its usage first: these are added with each call, and a model checks all its parts."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    dollars: float = 0.0
+    unpriced_calls: int = 0
+
+    @classmethod
+    def of(cls, usage: Usage, dollars: float, unpriced_calls: int) -> "_Sums":
+        counts = usage.calls, usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens
+        return cls(*counts, dollars, unpriced_calls)
+
+    def __add__(self, other: Any) -> "_Sums":
+        return _Sums(*map(add, self, other))
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def spent(self) -> Spent:
+        usage = Usage(**dict(zip(Usage.model_fields, self[:5], strict=True)))
+        return Spent(usage=usage, dollars=self.dollars, unpriced_calls=self.unpriced_calls)
 
 
 class Meter:
@@ -138,17 +165,17 @@ class Meter:
         self.limits = limits or SpendLimits()
         self._is_limited = self.limits != SpendLimits()
         self._prices = prices
-        self._spent: dict[str, Spent] = {}
-        self._reserved: dict[object, Spent] = {}
+        self._spent: dict[str, _Sums] = {}
+        self._reserved: dict[object, _Sums] = {}
         """By running call; empty where there are no limits, since nothing asks for it."""
 
     @property
     def by_phase(self) -> Mapping[str, Spent]:
-        return dict(self._spent)
+        return {phase: sums.spent for phase, sums in self._spent.items()}
 
     @property
     def total(self) -> Spent:
-        return sum(self._spent.values(), Spent())
+        return sum(self._spent.values(), _Sums()).spent
 
     @contextmanager
     def reserve(
@@ -163,7 +190,8 @@ class Meter:
         """
         call, recorded = object(), list[Usage]()
         if self._is_limited:
-            self._reserved[call] = self.require(model, expected=expected, fee=fee)
+            self.require(model, expected=expected, fee=fee)
+            self._reserved[call] = self._needed(model, expected, fee)
         try:
             yield recorded.append
         finally:
@@ -171,30 +199,29 @@ class Meter:
             usage = recorded[-1] if recorded else Usage(calls=1)
             self.book(phase, model, usage=usage, fee=fee if recorded else 0.0)
 
-    def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> Spent:
-        """What so much use would cost; raises SpendLimitReached where it might pass a limit."""
-        needed = self._priced(model, expected.model_copy(update={"calls": max(1, expected.calls)}), fee)
-        committed = [*self._spent.values(), *self._reserved.values()]
+    def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> None:
+        """Raises SpendLimitReached where so much use might pass a limit."""
+        needed = self._needed(model, expected, fee)
+        committed = sum([*self._spent.values(), *self._reserved.values()], _Sums())
         needs = (
-            ("calls", (one.usage.calls for one in committed), needed.usage.calls, self.limits.calls),
-            ("tokens", (one.usage.tokens for one in committed), needed.usage.tokens, self.limits.tokens),
-            ("dollars", (one.dollars for one in committed), needed.dollars, self.limits.dollars),
+            ("calls", committed.calls, needed.calls, self.limits.calls),
+            ("tokens", committed.tokens, needed.tokens, self.limits.tokens),
+            ("dollars", committed.dollars, needed.dollars, self.limits.dollars),
         )
-        for unit, amounts, more, limit in needs:
-            if limit is not None and (used := sum(amounts)) + more > limit:
+        for unit, used, more, limit in needs:
+            if limit is not None and used + more > limit:
                 raise SpendLimitReached(
                     f"the next call may need {more:g} {unit} and {used:g} are used or reserved; the limit is "
                     f"{limit:g}. Raise the limit to continue."
                 )
-        return needed
 
     def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""
-        self._spent[phase] = self._spent.get(phase, Spent()) + self._priced(model, usage, fee)
+        self._spent[phase] = self._spent.get(phase, _Sums()) + self._priced(model, usage, fee)
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent, as JSON values; limits and prices are settings and are not included."""
-        return {phase: spent.model_dump(mode="json") for phase, spent in sorted(self._spent.items())}
+        return {phase: spent.model_dump(mode="json") for phase, spent in sorted(self.by_phase.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what an earlier run has spent.
@@ -203,12 +230,15 @@ class Meter:
             FileFormatError: the state is not one of a meter.
         """
         with validating("the state of the usage meter is malformed"):
-            self._spent = {phase: Spent.model_validate(spent) for phase, spent in state.items()}
+            spent = {phase: Spent.model_validate(one) for phase, one in state.items()}
+        self._spent = {phase: _Sums.of(one.usage, one.dollars, one.unpriced_calls) for phase, one in spent.items()}
 
-    def _priced(self, model: str, usage: Usage, fee: float) -> Spent:
+    def _needed(self, model: str, expected: Usage, fee: float) -> _Sums:
+        needed = self._priced(model, expected, fee)
+        return needed._replace(calls=max(1, needed.calls))
+
+    def _priced(self, model: str, usage: Usage, fee: float) -> _Sums:
         price = price_of(model, self._prices) if model else None
         if price is None:
-            return Spent(usage=usage, dollars=fee, unpriced_calls=usage.calls if usage.tokens else 0)
-        return Spent(
-            usage=usage, dollars=fee + price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
-        )
+            return _Sums.of(usage, fee, usage.calls if usage.tokens else 0)
+        return _Sums.of(usage, fee + price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens), 0)
