@@ -90,13 +90,11 @@ class _Deadline:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Abort what runs in it at the deadline."""
-        reset = _DEADLINE.set(self)
         try:
             async with asyncio.timeout(self.left) as self._timeout:
                 yield
         finally:
             self._timeout = None
-            _DEADLINE.reset(reset)
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -130,17 +128,22 @@ async def call_with_retry(
     error: type[BoundaryError],
     policy: RetryPolicy,
     timing: Timing,
+    longest: float = math.inf,
 ) -> Result:
     """Await `operation` until it succeeds, its failure is not retryable, or attempts or time are used up.
 
-    The time that it waits in a `Limiter` for its turn is not counted. Whatever the operation raises crosses
+    The time that it waits in a `Limiter` for its turn is not counted. A try that ends by itself within `longest` seconds
+    has no second timer where there is more time than that. Whatever the operation raises crosses
     `boundary(error, doing)` first. The last failure is raised unchanged. Errors that are not `BoundaryError`s, such as a
     reached spending limit, are raised at once.
     """
     deadline = _Deadline(policy.deadline, timing.clock)
     for retry in range(policy.attempts):
+        reset = _DEADLINE.set(deadline)
         try:
             with boundary(error, doing):
+                if longest < deadline.left:
+                    return await operation()
                 async with deadline.running():
                     return await operation()
         except BoundaryError as failure:
@@ -150,6 +153,8 @@ async def call_with_retry(
             # A wait that outlasts the deadline would only delay the same failure.
             if wait >= deadline.left:
                 raise
+        finally:
+            _DEADLINE.reset(reset)
         await timing.sleep(wait)
     raise AssertionError("unreachable: attempts is at least 1, and the last failure is raised")
 
@@ -222,21 +227,26 @@ class Limiter:
 
     def __init__(self, rates: Rates, timing: Timing) -> None:
         self._rates = rates
+        self._has_rates = rates.requests_per_minute is not None or rates.tokens_per_minute is not None
         self._timing = timing
         self._slots: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free_at = [0.0, 0.0]
         """When the next call may begin: by the limit on requests, by the limit on tokens."""
 
-    @asynccontextmanager
-    async def slot(self, tokens: int) -> AsyncIterator[None]:
+    def slot(self, tokens: int) -> AbstractAsyncContextManager[None]:
         """Occupy one slot while a call of about so many tokens runs; the clock of its retries stands still until then."""
+        slots = self._semaphore()
+        # A free slot where no minute is counted is taken at once.
+        return self._turn(tokens, slots) if self._has_rates or slots.locked() else slots
+
+    @asynccontextmanager
+    async def _turn(self, tokens: int, slots: asyncio.Semaphore) -> AsyncIterator[None]:
         now = self._timing.clock()
         amounts = ((1, self._rates.requests_per_minute), (tokens, self._rates.tokens_per_minute))
         seconds = [60 * min(1.0, amount / limit) if limit else 0.0 for amount, limit in amounts]
         begins = [max(now, free_at) for free_at in self._free_at]
         self._free_at = [begin + taken for begin, taken in zip(begins, seconds, strict=True)]
-        slots = self._semaphore()
         try:
             # A call whose turn has come need not stop the clock.
             with stand_still() if max(begins) > now or slots.locked() else nullcontext():

@@ -214,6 +214,7 @@ class GuardedTool:
                 error=ToolError,
                 policy=self._settings.retry,
                 timing=self._timing,
+                longest=self._settings.timeout,
             )
         except BoundaryError as failure:
             result = result_of_failure(failure)

@@ -70,6 +70,23 @@ async def test_a_call_that_hangs_is_aborted_at_the_deadline() -> None:
         await call_with_retry(asyncio.Event().wait, doing="ask", error=ModelError, policy=policy, timing=timing)
 
 
+async def test_a_try_with_less_time_left_than_its_own_limit_is_aborted_at_the_deadline() -> None:
+    time, calls = ManualTime(), []
+
+    async def ask() -> None:
+        calls.append(time.now)
+        time.now += 7.0
+        if len(calls) < 2:
+            raise REFUSED
+        await asyncio.Event().wait()
+
+    # The first try has 7.01 s and needs no timer; the second begins after 7 s and less than 0.01 s of waiting.
+    policy, timing = RetryPolicy(deadline=7.01, initial_delay=0.001), time.timing()
+    with pytest.raises(ModelError, match="TimeoutError"):
+        await call_with_retry(ask, doing="ask", error=ModelError, policy=policy, timing=timing, longest=7.0)
+    assert len(calls) == 2
+
+
 def test_the_back_off_has_a_limit_and_does_not_overflow() -> None:
     assert RetryPolicy(jitter=0.0).delay(5000, 0.0) == 60.0
 
