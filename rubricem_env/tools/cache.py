@@ -155,6 +155,8 @@ class CachedTool:
         self._running: dict[tuple[int, str], asyncio.Task[ToolResult]] = {}
         """By event loop and key."""
         self._waiting: Counter[asyncio.Task[ToolResult]] = Counter()
+        self._ended = 0
+        """How many tasks have ended."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -166,14 +168,14 @@ class CachedTool:
         Equal calls wait for one task. A cancelled caller leaves the others waiting; the task is cancelled when nobody
         waits any more.
         """
-        key = cache_key(call, self._scope)
+        key, ended = cache_key(call, self._scope), self._ended
         found = await self._read(key)
         if found is not None:
             return found
         slot = (id(asyncio.get_running_loop()), key)
         task = self._running.get(slot)
         if task is None:
-            task = self._running[slot] = asyncio.create_task(self._look_up(slot, call))
+            task = self._running[slot] = asyncio.create_task(self._look_up(slot, call, ended))
         self._waiting[task] += 1
         try:
             return await asyncio.shield(task)
@@ -184,10 +186,10 @@ class CachedTool:
                 self._leave(slot, task)
                 task.cancel()
 
-    async def _look_up(self, slot: tuple[int, str], call: ToolCall) -> ToolResult:
+    async def _look_up(self, slot: tuple[int, str], call: ToolCall, ended: int) -> ToolResult:
         try:
-            # Once more: an equal call may have ended since this one looked.
-            found = await self._read(slot[1])
+            # Once more where a call has ended since this one looked: it may have been an equal one.
+            found = await self._read(slot[1]) if self._ended != ended else None
             if found is not None:
                 return found
             result = await self._tool.call(call)
@@ -195,6 +197,7 @@ class CachedTool:
                 await self._write(slot[1], result)
             return result
         finally:
+            self._ended += 1
             self._leave(slot, asyncio.current_task())
 
     def _leave(self, slot: tuple[int, str], task: "asyncio.Task[ToolResult] | None") -> None:

@@ -110,7 +110,8 @@ def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: 
     for snippet in snippets:
         if room < _LEAST:
             break
-        head = " | ".join(part for part in (snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]) if part)
+        title, url = snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]
+        head = f"{title} | {url}" if title and url else title or url
         written = f"{head}\n{snippet.text}" if head else snippet.text
         body = neutralize(cap_text(written, min(limit, room), count))
         bodies.append(body)

@@ -217,7 +217,7 @@ _SHOWN_ARGUMENTS = 60
 def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolResult:
     """The call with canonical names, or an error result that says what to write instead.
 
-    Equal to the given call if nothing needed repair; otherwise `written_name` keeps the name as it was written.
+    The given call itself if nothing needed repair; otherwise `written_name` keeps the name as it was written.
     """
     spec = find_tool(call.name, specs)
     if spec is None:
