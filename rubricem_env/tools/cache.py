@@ -10,10 +10,9 @@ import logging
 import os
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rubricem_env.domain.errors import FileFormatError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
@@ -144,6 +143,10 @@ _FORMAT = "1"
 _log = logging.getLogger(__name__)
 
 
+_Waiting: TypeAlias = set["asyncio.Future[ToolResult]"]
+"""One future for each caller. A task that is shielded from its callers wakes them a turn of the event loop later."""
+
+
 class CachedTool:
     """A cache in front of one tool. Errors are never kept: the next call tries again."""
 
@@ -152,9 +155,8 @@ class CachedTool:
         self._tool = tool
         self._store = store
         self._scope = scope
-        self._running: dict[tuple[int, str], asyncio.Task[ToolResult]] = {}
+        self._running: dict[tuple[int, str], tuple[asyncio.Task[None], _Waiting]] = {}
         """By event loop and key."""
-        self._waiting: Counter[asyncio.Task[ToolResult]] = Counter()
         self._ended = 0
         """How many tasks have ended."""
 
@@ -173,36 +175,45 @@ class CachedTool:
         if found is not None:
             return found
         slot = (id(asyncio.get_running_loop()), key)
-        task = self._running.get(slot)
-        if task is None:
-            task = self._running[slot] = asyncio.create_task(self._look_up(slot, call, ended))
-        self._waiting[task] += 1
+        if slot not in self._running:
+            waiting: _Waiting = set()
+            self._running[slot] = asyncio.create_task(self._answer(slot, call, waiting, ended=ended)), waiting
+        task, waiting = self._running[slot]
+        answer: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        waiting.add(answer)
         try:
-            return await asyncio.shield(task)
+            return await answer
         finally:
-            self._waiting[task] -= 1
-            if not self._waiting[task]:
-                del self._waiting[task]
-                self._leave(slot, task)
+            waiting.remove(answer)
+            if not waiting and not task.done():
+                self._leave(slot, waiting)
                 task.cancel()
 
-    async def _look_up(self, slot: tuple[int, str], call: ToolCall, ended: int) -> ToolResult:
+    async def _answer(self, slot: tuple[int, str], call: ToolCall, waiting: _Waiting, *, ended: int) -> None:
+        """Look up the call for all that wait."""
         try:
             # Once more where a call has ended since this one looked: it may have been an equal one.
-            found = await self._read(slot[1]) if self._ended != ended else None
-            if found is not None:
-                return found
-            result = await self._tool.call(call)
-            if not result.status.is_error:
-                await self._write(slot[1], result)
-            return result
+            result = await self._read(slot[1]) if self._ended != ended else None
+            if result is None:
+                result = await self._tool.call(call)
+                if not result.status.is_error:
+                    await self._write(slot[1], result)
+            for answer in waiting:
+                if not answer.done():
+                    answer.set_result(result)
+        except BaseException as failure:
+            for answer in waiting:
+                if not answer.done():
+                    answer.set_exception(failure)
+            if not waiting:
+                raise
         finally:
             self._ended += 1
-            self._leave(slot, asyncio.current_task())
+            self._leave(slot, waiting)
 
-    def _leave(self, slot: tuple[int, str], task: "asyncio.Task[ToolResult] | None") -> None:
+    def _leave(self, slot: tuple[int, str], waiting: _Waiting) -> None:
         # A newer task may have the slot of one that was abandoned.
-        if self._running.get(slot) is task:
+        if slot in self._running and self._running[slot][1] is waiting:
             del self._running[slot]
 
     async def _read(self, key: str) -> ToolResult | None:

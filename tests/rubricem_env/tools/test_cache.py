@@ -118,6 +118,40 @@ async def test_an_abandoned_call_that_is_slow_to_end_does_not_replace_its_succes
     assert len(begun) == 2
 
 
+async def test_every_waiting_caller_is_cancelled_with_the_work():
+    class Cancelled(ScriptedTool):
+        async def call(self, call):
+            await asyncio.sleep(0)
+            raise asyncio.CancelledError
+
+    cached = CachedTool(Cancelled(), InMemoryCache(Clock()), scope="s")
+    ends = await asyncio.gather(*(cached.call(CALL) for _ in range(3)), return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * 3
+
+
+async def test_an_equal_call_that_ended_after_the_look_is_found():
+    """One caller's first look at a slow store ends after another caller's call of the tool."""
+
+    class SlowFirst(InMemoryCache):
+        gate: asyncio.Event | None = asyncio.Event()
+
+        async def get(self, key):
+            found = await super().get(key)
+            if gate := self.gate:
+                self.gate = None
+                await gate.wait()
+            return found
+
+    gate, tool = SlowFirst.gate, ScriptedTool()
+    cached = CachedTool(tool, SlowFirst(Clock()), scope="s")
+    first = asyncio.create_task(cached.call(CALL))
+    await asyncio.sleep(0)
+    assert await cached.call(CALL) == FOUND
+    gate.set()
+    assert await first == FOUND
+    assert len(tool.calls) == 1
+
+
 async def test_every_waiting_caller_gets_the_failure_and_the_next_call_tries_again():
     outcomes = iter([ValueError("no"), FOUND])
 
