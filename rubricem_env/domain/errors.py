@@ -13,9 +13,6 @@
 Catch `UsageError` to show a person one sentence. Catch `BoundaryError` to record a failure.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 
 class RubricEMError(Exception):
     """Base of all errors raised on purpose by this project."""
@@ -62,16 +59,21 @@ class JudgeError(BoundaryError):
     """A judgement could not be obtained."""
 
 
-@contextmanager
-def boundary(error: type[BoundaryError], doing: str) -> Iterator[None]:
+class boundary:
     """Convert any exception inside into `error`, with what was being done; our own errors pass unchanged.
 
-    Cancellation and interrupts are not `Exception`s and pass as well.
+    Cancellation and interrupts are not `Exception`s and pass as well. A class, since each call of a tool crosses several,
+    and a generator takes three times as long.
     """
-    try:
-        yield
-    except RubricEMError:
-        raise
-    except Exception as cause:
-        reason = str(cause).strip() or "no detail given"
-        raise error(f"could not {doing}: {type(cause).__name__}: {reason}") from cause
+
+    def __init__(self, error: type[BoundaryError], doing: str) -> None:
+        self._error = error
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, cause: BaseException | None, trace: object) -> None:
+        if isinstance(cause, Exception) and not isinstance(cause, RubricEMError):
+            reason = str(cause).strip() or "no detail given"
+            raise self._error(f"could not {self._doing}: {type(cause).__name__}: {reason}") from cause
