@@ -217,7 +217,8 @@ class Meter:
 
     def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""
-        self._spent[phase] = self._spent.get(phase, _Sums()) + self._priced(model, usage, fee)
+        priced = self._priced(model, usage, fee)
+        self._spent[phase] = self._spent[phase] + priced if phase in self._spent else priced
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent, as JSON values; limits and prices are settings and are not included."""

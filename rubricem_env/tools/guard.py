@@ -5,8 +5,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -94,8 +93,7 @@ class CircuitBreaker:
         self._reason = ""
         self._is_probing = False
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Let a call pass, and learn from its outcome. One that is cancelled or not made says nothing.
 
         Raises:
@@ -109,14 +107,13 @@ class CircuitBreaker:
                     "or what you have."
                 )
             self._is_probing = True
-        try:
-            yield
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
+        if failure is None:
             self._failures, self._opened_at = 0, None
-        except ToolError as failure:
+        elif isinstance(failure, ToolError):
             self._learn(failure)
-            raise
-        finally:
-            self._is_probing = False
+        self._is_probing = False
 
     def _learn(self, failure: ToolError) -> None:
         # A refusal and a 429 come from a server that works: neither means that the backend is down.
@@ -231,7 +228,7 @@ class GuardedTool:
         backend, expected, name = self._backend, self._backend.expected, self.spec.name
         async with self._limiter.slot(expected.input_tokens):
             with (
-                self._breaker.watching(),
+                self._breaker,
                 self._budget.reserve(name, backend.model, expected=expected, fee=backend.fee) as record,
                 boundary(ToolError, f"ask {name}"),
             ):
