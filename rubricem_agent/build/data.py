@@ -264,11 +264,7 @@ def _affordable(requests: Sequence[ChatRequest], *, model: str, meter: Meter) ->
 
 
 def _write_in_process(
-    config: configs.TeacherConfig,
-    questions: QuestionFile,
-    environ: Mapping[str, str],
-    folder: str,
-    service: Any,
+    config: configs.TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str, service: Any
 ) -> list[Trace]:
     os.chdir(folder)
     return asyncio.run(write_shard(config, questions, environ, limiter_of=limits_of(service)))

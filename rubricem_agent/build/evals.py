@@ -237,11 +237,7 @@ def _build_case_judges(
 
 
 def _build_answerer(
-    planned: eval_plan.PlannedEvaluation,
-    toolbox: Toolbox,
-    *,
-    environ: Mapping[str, str],
-    stack: AsyncExitStack,
+    planned: eval_plan.PlannedEvaluation, toolbox: Toolbox, *, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> tuple[answerers.Answerer, Meter]:
     """The answerer and the meter of its cost; where only verdicts are made, nobody answers. `stack` closes the policy."""
     config, given = planned.config, planned.given

@@ -182,10 +182,7 @@ def _connect_served(
 
 
 def build_policy(
-    config: PolicyConfig,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    prices: Mapping[str, Price] = PRICES,
+    config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
 ) -> tuple[Policy, Meter]:
     """The policy of the settings, and the meter of its cost.
 

@@ -141,8 +141,7 @@ _RECORD_SNIPPET = re.compile(
     re.DOTALL,
 )
 _RESULT = re.compile(
-    r"Title: (?P<title>.*?)\n(?:URL: (?P<url>.*?)\n)?Snippet: (?P<text>.*?)(?=\nTitle: |\Z)",
-    re.DOTALL,
+    r"Title: (?P<title>.*?)\n(?:URL: (?P<url>.*?)\n)?Snippet: (?P<text>.*?)(?=\nTitle: |\Z)", re.DOTALL
 )
 
 

@@ -312,11 +312,7 @@ mode: by the published rule of the mode, where a limit is given; else all. ablat
 
 
 def choose(
-    loaded: Loaded,
-    name: SubsetName = "mode",
-    *,
-    limit: int | None = None,
-    ids_file: Path | None = None,
+    loaded: Loaded, name: SubsetName = "mode", *, limit: int | None = None, ids_file: Path | None = None
 ) -> Inputs:
     """The examples of a run: all, the mode's published sample of `limit`, those of an id file, or the ablation subset.
 

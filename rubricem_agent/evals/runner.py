@@ -151,11 +151,7 @@ class CaseJudge:
             return reply
 
         return await call_with_retry(
-            ask,
-            doing=f"ask {self.name}",
-            error=ModelError,
-            policy=self.retry,
-            timing=self.timing,
+            ask, doing=f"ask {self.name}", error=ModelError, policy=self.retry, timing=self.timing
         )
 
 

@@ -55,13 +55,7 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
 
 
 def load_benchmark(
-    name: str,
-    paths: DataPaths,
-    *,
-    rules: Rules,
-    any_version: bool = False,
-    with_fact: bool = False,
-    prompts: str = "",
+    name: str, paths: DataPaths, *, rules: Rules, any_version: bool = False, with_fact: bool = False, prompts: str = ""
 ) -> Loaded:
     """Read and check the files; `any_version` accepts other hashes and row counts.
 

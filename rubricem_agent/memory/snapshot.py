@@ -44,10 +44,7 @@ def save_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
     contents = bank.contents()
     vectors = {item.key: vector for item, vector in contents}
     described = _Contents(
-        step=step,
-        embedder=bank.embedder_name,
-        keys=tuple(vectors),
-        items=tuple(item for item, _ in contents),
+        step=step, embedder=bank.embedder_name, keys=tuple(vectors), items=tuple(item for item, _ in contents)
     )
     text = np.frombuffer(described.model_dump_json().encode(), dtype=np.uint8)
     rows = np.array(list(vectors.values()), dtype=np.float32)

@@ -255,12 +255,7 @@ _CODE = "```"
 
 
 async def ask_for(
-    model: ChatModel,
-    request: ChatRequest,
-    *,
-    parse: Callable[[ChatReply], Parsed],
-    retry: RetryPolicy,
-    timing: Timing,
+    model: ChatModel, request: ChatRequest, *, parse: Callable[[ChatReply], Parsed], retry: RetryPolicy, timing: Timing
 ) -> Parsed:
     """Ask until `parse` accepts the reply, within the attempts and the time allowed.
 
@@ -286,11 +281,7 @@ async def ask_for(
             raise
 
     return await call_with_retry(
-        attempt,
-        doing=f"ask {model.name} to {request.purpose}",
-        error=ModelError,
-        policy=retry,
-        timing=timing,
+        attempt, doing=f"ask {model.name} to {request.purpose}", error=ModelError, policy=retry, timing=timing
     )
 
 

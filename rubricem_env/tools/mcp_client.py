@@ -323,11 +323,7 @@ class McpLink:
                     return await self._run(connection, work(session), repeats)
 
         return await call_with_retry(
-            attempt,
-            doing=f"call the MCP server {self.name}",
-            error=ToolError,
-            policy=self._retry,
-            timing=self._timing,
+            attempt, doing=f"call the MCP server {self.name}", error=ToolError, policy=self._retry, timing=self._timing
         )
 
     def _open(self, server: int) -> Connection:

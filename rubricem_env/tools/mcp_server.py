@@ -116,12 +116,7 @@ _PROBES = MappingProxyType({"/health": {"status": "ok"}, "/ready": {"ready": Tru
 """The paths that need no token, and what they answer."""
 
 
-def http_app(
-    server: "Server[Any]",
-    *,
-    token: SecretStr | None,
-    host: str = "127.0.0.1",
-) -> ASGIApp:
+def http_app(server: "Server[Any]", *, token: SecretStr | None, host: str = "127.0.0.1") -> ASGIApp:
     """An ASGI app: the protocol at /mcp, and for probes /health and /ready, which need no token.
 
     Replies are plain JSON and no session is kept, so clients survive a restart of the server. On loopback

@@ -236,11 +236,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     conversation = render((*turns, base.ChatTurn(role="assistant", content=case.answer.text)))
     verdicts, unreadable = yield from ask(
         grader.question(
-            f"item-{number}",
-            "healthbench",
-            parse=read_verdict,
-            conversation=conversation,
-            criterion=item.for_judge(),
+            f"item-{number}", "healthbench", parse=read_verdict, conversation=conversation, criterion=item.for_judge()
         )
         for number, item in enumerate(gold.rubrics)
     )

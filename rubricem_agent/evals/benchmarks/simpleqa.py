@@ -160,10 +160,7 @@ BENCHMARK = Benchmark(
                 "inspect_evals_original_strict": parse_standalone_letter,
                 "inspect_evals_original_paper": parse_letter,
             },
-            "aggregate": {
-                "official": recorded_aggregate,
-                "inspect_evals_simpleqa_metric": recorded_inspect_aggregate,
-            },
+            "aggregate": {"official": recorded_aggregate, "inspect_evals_simpleqa_metric": recorded_inspect_aggregate},
         }
     },
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",

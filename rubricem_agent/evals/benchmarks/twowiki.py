@@ -324,11 +324,7 @@ BENCHMARK = Benchmark(
     drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
     units={
         "twowiki": {
-            "answer": {
-                "official": recorded_answer,
-                "dr_tulu_exact": drtulu_exact,
-                "dr_tulu_f1": drtulu_f1,
-            },
+            "answer": {"official": recorded_answer, "dr_tulu_exact": drtulu_exact, "dr_tulu_f1": drtulu_f1},
             "full": {"official": recorded_full},
             "dr_tulu_judge": {"official": recorded_judge_by_drtulu},
         }
