@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
-from operator import add
+from functools import reduce
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
@@ -126,33 +126,20 @@ class Spent(Frozen):
     unpriced_calls: Count = 0
 
 
-class _Sums(NamedTuple):
-    """A `Spent` as plain numbers, its usage first: these are added with each call, and a model checks all its parts."""
+_Sums: TypeAlias = dict[str, Any]
+"""A `Spent` as numbers by name: these are added with each call, and a model would check all its parts each time."""
 
-    calls: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-    dollars: float = 0.0
-    unpriced_calls: int = 0
 
-    @classmethod
-    def of(cls, usage: Usage, dollars: float, unpriced_calls: int) -> "_Sums":
-        counts = usage.calls, usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens
-        return cls(*counts, dollars, unpriced_calls)
+def _added(first: _Sums, second: _Sums) -> _Sums:
+    return {name: amount + second[name] for name, amount in first.items()}
 
-    def __add__(self, other: Any) -> "_Sums":
-        return _Sums(*map(add, self, other))
 
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
+def _spent(sums: _Sums) -> Spent:
+    counts = {name: sums[name] for name in Usage.model_fields}
+    return Spent(usage=Usage(**counts), dollars=sums["dollars"], unpriced_calls=sums["unpriced_calls"])
 
-    @property
-    def spent(self) -> Spent:
-        usage = Usage(**dict(zip(Usage.model_fields, self[:5], strict=True)))
-        return Spent(usage=usage, dollars=self.dollars, unpriced_calls=self.unpriced_calls)
+
+_NOTHING: _Sums = {**dict(Usage()), "dollars": 0.0, "unpriced_calls": 0}
 
 
 class Meter:
@@ -171,11 +158,11 @@ class Meter:
 
     @property
     def by_phase(self) -> Mapping[str, Spent]:
-        return {phase: sums.spent for phase, sums in self._spent.items()}
+        return {phase: _spent(sums) for phase, sums in self._spent.items()}
 
     @property
     def total(self) -> Spent:
-        return sum(self._spent.values(), _Sums()).spent
+        return _spent(reduce(_added, self._spent.values(), _NOTHING))
 
     @contextmanager
     def reserve(
@@ -202,13 +189,10 @@ class Meter:
     def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> None:
         """Raises SpendLimitReached where so much use might pass a limit."""
         needed = self._needed(model, expected, fee)
-        committed = sum([*self._spent.values(), *self._reserved.values()], _Sums())
-        needs = (
-            ("calls", committed.calls, needed.calls, self.limits.calls),
-            ("tokens", committed.tokens, needed.tokens, self.limits.tokens),
-            ("dollars", committed.dollars, needed.dollars, self.limits.dollars),
-        )
-        for unit, used, more, limit in needs:
+        committed = reduce(_added, [*self._spent.values(), *self._reserved.values()], _NOTHING)
+        for unit, limit in self.limits:
+            names = ("input_tokens", "output_tokens") if unit == "tokens" else (unit,)
+            used, more = (sum(sums[name] for name in names) for sums in (committed, needed))
             if limit is not None and used + more > limit:
                 raise SpendLimitReached(
                     f"the next call may need {more:g} {unit} and {used:g} are used or reserved; the limit is "
@@ -218,7 +202,7 @@ class Meter:
     def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""
         priced = self._priced(model, usage, fee)
-        self._spent[phase] = self._spent[phase] + priced if phase in self._spent else priced
+        self._spent[phase] = _added(priced, self._spent[phase]) if phase in self._spent else priced
 
     def state_dict(self) -> dict[str, Any]:
         """What was spent, as JSON values; limits and prices are settings and are not included."""
@@ -232,14 +216,15 @@ class Meter:
         """
         with validating("the state of the usage meter is malformed"):
             spent = {phase: Spent.model_validate(one) for phase, one in state.items()}
-        self._spent = {phase: _Sums.of(one.usage, one.dollars, one.unpriced_calls) for phase, one in spent.items()}
+        self._spent = {phase: {**dict(one), **dict(one.usage)} for phase, one in spent.items()}
 
     def _needed(self, model: str, expected: Usage, fee: float) -> _Sums:
         needed = self._priced(model, expected, fee)
-        return needed._replace(calls=max(1, needed.calls))
+        return {**needed, "calls": max(1, expected.calls)}
 
     def _priced(self, model: str, usage: Usage, fee: float) -> _Sums:
         price = price_of(model, self._prices) if model else None
-        if price is None:
-            return _Sums.of(usage, fee, usage.calls if usage.tokens else 0)
-        return _Sums.of(usage, fee + price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens), 0)
+        if price is not None:
+            fee += price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+        is_unpriced = price is None and usage.tokens
+        return {**dict(usage), "dollars": fee, "unpriced_calls": usage.calls if is_unpriced else 0}
