@@ -50,12 +50,9 @@ class WatchedJudge:
     """A judge that reports each scored attempt; its scores are unchanged."""
 
     def __init__(self, judge: Judge, on_scored: Callable[[int], None]) -> None:
+        self.name = judge.name
         self._judge = judge
         self._on_scored = on_scored
-
-    @property
-    def name(self) -> str:
-        return self._judge.name
 
     async def propose(self, contrast: Contrast) -> Proposal:
         return await self._judge.propose(contrast)

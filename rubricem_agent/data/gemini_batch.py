@@ -33,13 +33,9 @@ class GeminiBatch:
     ) -> None:
         """`spend` hears of a job's tokens before its replies."""
         self._spend = spend
-        self._model = model
+        self.name = model
         self._timing = timing
         self._client, self._transport = open_client(key, base_url=base_url, timeout=_CALL_SECONDS)
-
-    @property
-    def name(self) -> str:
-        return self._model
 
     async def carry(self, folder: Path) -> None:
         """Wait until every request file of the folder is answered.
@@ -72,7 +68,7 @@ class GeminiBatch:
                 for fields in read_requests(requests)
             ]
             job = await self._client.aio.batches.create(
-                model=self._model, src=inlined, config=types.CreateBatchJobConfig(display_name=requests.stem)
+                model=self.name, src=inlined, config=types.CreateBatchJobConfig(display_name=requests.stem)
             )
             kept.write_text(job.name or "", encoding="utf-8")
         return kept.read_text(encoding="utf-8")

@@ -106,14 +106,11 @@ class ChatTeacher:
     """Asks a model, which limits and meters itself. A reached ceiling passes through: the journal keeps what is paid."""
 
     def __init__(self, model: ChatModel, prompts: TeacherPrompts, *, timing: Timing, retry: RetryPolicy) -> None:
+        self.name = model.name
         self._model = model
         self._prompts = prompts
         self._timing = timing
         self._retry = retry
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
         return await run_together(self._write(trace) for trace in pending)

@@ -328,16 +328,13 @@ class MeteredModel:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """A request that has no reply `hedge_after` seconds from its begin is sent again; the first reply is taken."""
+        self.name = model.name
         self._model = model
         self._limiter = limiter
         self._redactor = redactor
         self._hedge_after = hedge_after
         self._sleep = sleep
         self.meter = meter
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One call, or two where the first is slow; known secrets never reach the message of an error.
@@ -377,11 +374,8 @@ class ModelPool:
         self, servers: Sequence[ChatModel], *, rest: float = 30.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._servers = tuple(servers)
+        self.name = self._servers[0].name
         self._balancer = Balancer(len(self._servers), clock, rest)
-
-    @property
-    def name(self) -> str:
-        return self._servers[0].name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """As the model says; the failure of the last server where none answers."""

@@ -177,8 +177,7 @@ class Meter:
         """
         call, recorded = object(), list[Usage]()
         if self._is_limited:
-            self.require(model, expected=expected, fee=fee)
-            self._reserved[call] = self._needed(model, expected, fee)
+            self._reserved[call] = self.require(model, expected=expected, fee=fee)
         try:
             yield recorded.append
         finally:
@@ -186,9 +185,9 @@ class Meter:
             usage = recorded[-1] if recorded else Usage(calls=1)
             self.book(phase, model, usage=usage, fee=fee if recorded else 0.0)
 
-    def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> None:
-        """Raises SpendLimitReached where so much use might pass a limit."""
-        needed = self._needed(model, expected, fee)
+    def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> _Sums:
+        """What so much use would cost; raises SpendLimitReached where it might pass a limit."""
+        needed = self._priced(model, expected, fee) | {"calls": max(1, expected.calls)}
         committed = reduce(_added, [*self._spent.values(), *self._reserved.values()], _NOTHING)
         for unit, limit in self.limits:
             names = ("input_tokens", "output_tokens") if unit == "tokens" else (unit,)
@@ -198,6 +197,7 @@ class Meter:
                     f"the next call may need {more:g} {unit} and {used:g} are used or reserved; the limit is "
                     f"{limit:g}. Raise the limit to continue."
                 )
+        return needed
 
     def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""
@@ -218,13 +218,9 @@ class Meter:
             spent = {phase: Spent.model_validate(one) for phase, one in state.items()}
         self._spent = {phase: {**dict(one), **dict(one.usage)} for phase, one in spent.items()}
 
-    def _needed(self, model: str, expected: Usage, fee: float) -> _Sums:
-        needed = self._priced(model, expected, fee)
-        return {**needed, "calls": max(1, expected.calls)}
-
     def _priced(self, model: str, usage: Usage, fee: float) -> _Sums:
         price = price_of(model, self._prices) if model else None
         if price is not None:
             fee += price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
         is_unpriced = price is None and usage.tokens
-        return {**dict(usage), "dollars": fee, "unpriced_calls": usage.calls if is_unpriced else 0}
+        return {**vars(usage), "dollars": fee, "unpriced_calls": usage.calls if is_unpriced else 0}

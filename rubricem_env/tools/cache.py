@@ -17,7 +17,6 @@ from typing import Protocol, TypeAlias
 from rubricem_env.domain.errors import FileFormatError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.tools.base import Tool
-from rubricem_env.tools.spec import ToolSpec
 
 _BUSY_SECONDS = 10.0
 TTL_SECONDS = 10 * 24 * 3600.0
@@ -152,6 +151,7 @@ class CachedTool:
 
     def __init__(self, tool: Tool, store: CacheStore, *, scope: str) -> None:
         """`scope` names what results depend on besides the call, such as the engine and its model; no secrets."""
+        self.spec = tool.spec
         self._tool = tool
         self._store = store
         self._scope = scope
@@ -159,10 +159,6 @@ class CachedTool:
         """By event loop and key."""
         self._ended = 0
         """How many tasks have ended."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
 
     async def call(self, call: ToolCall) -> ToolResult:
         """The cached result, or the tool's.

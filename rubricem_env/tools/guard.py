@@ -185,6 +185,7 @@ class GuardedTool:
         limiter: Turns | None = None,
     ) -> None:
         """Without a `limiter`, the rates of the settings hold for this tool alone."""
+        self.spec = backend.spec
         self._backend = backend
         self._settings = settings or GuardSettings()
         self._budget = budget or Meter()
@@ -197,10 +198,6 @@ class GuardedTool:
             backend=backend.spec.name,
             clock=timing.clock,
         )
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._backend.spec
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call the backend, with retries."""

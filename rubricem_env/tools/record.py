@@ -62,6 +62,7 @@ class RecordingToolbox:
     """
 
     def __init__(self, toolbox: Toolbox, path: Path, redactor: Redactor = str) -> None:
+        self.names = toolbox.names
         self._toolbox = toolbox
         self._path = path
         self._redactor = redactor
@@ -82,10 +83,6 @@ class RecordingToolbox:
             else:
                 recording._begin()
         return recording
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self._toolbox.names
 
     async def call(self, call: ToolCall) -> ToolResult:
         """Call, then write; a call that is cancelled leaves no line.
