@@ -83,9 +83,7 @@ class LineFile:
 
     def read(self) -> list[bytes]:
         """The complete lines, without their line breaks; none where there is no file. A truncated last line is skipped."""
-        if not self.path.exists():
-            return []
-        return self.path.read_bytes().split(b"\n")[:-1]
+        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
 
     def read_rest(self) -> bytes:
         """What stands after the last line break: a truncated last line, or nothing."""

@@ -46,11 +46,6 @@ class Retrieved(NamedTuple):
     item: BankItem
     similarity: float
 
-    @property
-    def rank(self) -> tuple[float, str]:
-        """The most similar first; ties by key, because numbers depend on the order of writing."""
-        return -self.similarity, self.item.key
-
 
 _FIRST_CAPACITY, _BLOCK = 256, 64
 _CLOSED = -4.0
@@ -205,7 +200,7 @@ class ItemIndex:
         scores, own, fetch = self._table.scores(vector), self._rows.get(without), limit
         while True:
             found = self._table.nearest(vector, scores, fetch)
-            # As `Retrieved.rank`, without an object for each row that is not taken.
+            # Ties by key, because numbers depend on the order of writing.
             ranked = sorted((-score, self._keys[row], row) for row, score in found)[:fetch]
             nearest = [(self._active[row], -score) for score, _, row in ranked if row != own and -score < below]
             if len(nearest) >= limit or fetch >= len(self._table):

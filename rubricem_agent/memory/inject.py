@@ -66,7 +66,7 @@ class Injector:
     def render(self, found: Sequence[Retrieved], mode: Retrieval) -> Block:
         """What was found, the least similar left out first for want of room."""
         prompt = read_prompt(f"inject_{mode}")
-        shown = sorted(found, key=lambda hit: hit.rank)
+        shown = sorted(found, key=lambda hit: (-hit.similarity, hit.item.key))
         while shown:
             examples = [
                 _render_example(prompt.section("example"), at, hit.item) for at, hit in enumerate(shown, start=1)

@@ -30,9 +30,7 @@ class StepOutcome(NamedTuple):
 async def advance(episode: Episode, toolbox: Toolbox, text: str, *, thought: str = "") -> Continue | Finished:
     """Give the policy's text to the episode, make its tool call, and return what the policy reads next."""
     reply = episode.emit(text, thought=thought)
-    if isinstance(reply, ToolCall):
-        return episode.observe(await call_tool(toolbox, reply))
-    return reply
+    return episode.observe(await call_tool(toolbox, reply)) if isinstance(reply, ToolCall) else reply
 
 
 async def call_tool(toolbox: Toolbox, call: ToolCall) -> ToolResult:

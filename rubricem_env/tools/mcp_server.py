@@ -96,9 +96,7 @@ def _write(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, list):
-        return ",".join(_write(each) for each in value)
-    return str(value)
+    return ",".join(_write(each) for each in value) if isinstance(value, list) else str(value)
 
 
 def _offer(spec: ToolSpec) -> Tool:

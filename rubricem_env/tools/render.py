@@ -20,9 +20,7 @@ CUT = " [cut]"
 
 def estimate_tokens(text: str) -> int:
     """A rough count without a tokenizer: four bytes a token, rounded up."""
-    if text.isascii():
-        return (len(text) + 3) // 4
-    return (len(text.encode("utf-8", "replace")) + 3) // 4
+    return ((len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) + 3) // 4
 
 
 def cap_text(text: str, max_tokens: int, count: TokenCount) -> str:

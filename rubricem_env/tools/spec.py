@@ -283,9 +283,7 @@ def _find_parameter(name: str, parameters: Iterable[Parameter]) -> Parameter | N
 def _nearest(name: str, known: Iterable[str]) -> str:
     plain = _plain(name[:_SHOWN_ARGUMENTS])
     names = list(known)
-    if plain in names:
-        return plain
-    return nearest_name(plain, names, cutoff=_NEAR) or ""
+    return plain if plain in names else nearest_name(plain, names, cutoff=_NEAR) or ""
 
 
 def _plain(name: str) -> str:

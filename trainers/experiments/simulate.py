@@ -132,9 +132,7 @@ class Engine:
 
     def _rate(self) -> float:
         """Tokens a second of each request."""
-        if self._is_paused or not self._ends:
-            return 0.0
-        return min(self._fastest, self._speed / len(self._ends))
+        return 0.0 if self._is_paused or not self._ends else min(self._fastest, self._speed / len(self._ends))
 
     def _count(self) -> None:
         passed, self._counted_at = _now() - self._counted_at, _now()

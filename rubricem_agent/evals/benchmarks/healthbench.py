@@ -86,7 +86,8 @@ def parse_verdict(reply: str) -> bool | base.Unparsed:
 
     A bare number, null or boolean raises ScoringError("TypeError"): the official code looks for a key in it.
     """
-    verdict = base.parse_json(_unfenced(reply))
+    # Only a fence labelled json is removed at the front: a bare one stays, fails to parse and is asked again.
+    verdict = base.parse_json(reply.strip().removeprefix("```json").removesuffix("```").strip())
     if isinstance(verdict, base.Unparsed):
         return verdict
     if isinstance(verdict, dict):
@@ -105,11 +106,6 @@ def read_verdict(reply: str) -> bool | base.Unparsed:
         return base.Unparsed(refusal.reason)
 
 
-def _unfenced(reply: str) -> str:
-    # Only a fence labelled json is removed at the front: a bare one stays, fails to parse and is asked again.
-    return reply.strip().removeprefix("```json").removesuffix("```").strip()
-
-
 def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
     """The first readable verdict and the replies that it took. The official loop has no limit but the recording."""
     for number, reply in enumerate(replies, start=1):
@@ -125,9 +121,7 @@ def points_share(items: Iterable[tuple[RubricItem, bool]]) -> float | None:
     """Points met over positive points; None (no score) where no item has positive points."""
     graded = list(items)
     possible = sum(item.points for item, _ in graded if item.points > 0)
-    if possible == 0:
-        return None
-    return sum(item.points for item, met in graded if met) / possible
+    return sum(item.points for item, met in graded if met) / possible if possible else None
 
 
 def score_example(
