@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoConfig, DynamicCache, PreTrainedConfig, PreTrainedModel, Qwen3ForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
@@ -192,16 +192,22 @@ def run_layer(
     hidden: Tensor,
     rotation: Rotation,
     attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    project: Callable[[nn.Module, Tensor], Tensor] = nn.Module.__call__,
 ) -> Tensor:
-    """One layer on (..., tokens, width); `attend` takes queries, keys and values, (..., tokens, heads, size) each."""
-    attention = layer.self_attn
+    """One layer on (..., tokens, width); `attend` takes queries, keys and values, (..., tokens, heads, size) each.
+
+    `project` applies the linear modules.
+    """
+    attention, mlp = layer.self_attn, layer.mlp
     normed = rms_norm(layer.input_layernorm, hidden)
     shape = (*normed.shape[:-1], -1, attention.head_dim)
-    queries = rotate(rms_norm(attention.q_norm, attention.q_proj(normed).view(shape)), rotation)
-    keys = rotate(rms_norm(attention.k_norm, attention.k_proj(normed).view(shape)), rotation)
-    hidden = hidden + attention.o_proj(attend(queries, keys, attention.v_proj(normed).view(shape)))
-    out: Tensor = layer.mlp(rms_norm(layer.post_attention_layernorm, hidden))
-    return hidden + out
+    queries = rotate(rms_norm(attention.q_norm, project(attention.q_proj, normed).view(shape)), rotation)
+    keys = rotate(rms_norm(attention.k_norm, project(attention.k_proj, normed).view(shape)), rotation)
+    mixed = attend(queries, keys, project(attention.v_proj, normed).view(shape))
+    hidden = hidden + project(attention.o_proj, mixed)
+    normed = rms_norm(layer.post_attention_layernorm, hidden)
+    gated = mlp.act_fn(project(mlp.gate_proj, normed)) * project(mlp.up_proj, normed)
+    return hidden + project(mlp.down_proj, gated)
 
 
 def rms_norm(norm: Qwen3RMSNorm, hidden: Tensor) -> Tensor:

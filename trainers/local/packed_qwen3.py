@@ -11,12 +11,12 @@ so that every row of the head's gradient is summed and rounded once. The price i
 head: 8 instead of 6 operations for each pair.
 """
 
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel, Qwen3ForCausalLM
 
@@ -199,17 +199,57 @@ def is_packable(model: PreTrainedModel) -> TypeGuard[Qwen3ForCausalLM]:
     return isinstance(model, Qwen3ForCausalLM) and not model.model.has_sliding_layers
 
 
+PRODUCT_ROWS = 128
+"""Packs are padded to a multiple of it on a CPU: oneDNN prepares a product for some milliseconds for each new height."""
+_HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+
+
+class _Product(torch.autograd.Function):
+    """States times a weight by oneDNN, in float32; MKL takes twice as long on processors of other makers."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(states, weight)
+        return _onednn(states, weight)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = ctx.saved_tensors
+        # The wider one second.
+        if weight.shape[0] > weight.shape[1]:
+            grad_weight = _onednn(states.T, upstream.T).T
+        else:
+            grad_weight = _onednn(upstream.T, states.T)
+        return _onednn(upstream, weight.T), grad_weight
+
+
+def _onednn(left: Tensor, right: Tensor) -> Tensor:
+    """The product of `left` and the transposed `right`."""
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], ""))
+
+
+def _project(linear: nn.Module, states: Tensor) -> Tensor:
+    """What a linear module gives; one that is wrapped, by LoRA, or of another type computes itself."""
+    plain = type(linear) is nn.Linear and linear.bias is None and linear.weight.dtype == torch.float32
+    if _HAS_ONEDNN and plain and states.is_cpu and states.dtype == torch.float32:
+        return cast(Tensor, _Product.apply(states, linear.weight))  # type: ignore[no-untyped-call]
+    return cast(Tensor, linear(states))
+
+
 def packed_hidden(model: Qwen3ForCausalLM, pack: Pack) -> Tensor:
-    """What the head reads, (tokens, width)."""
+    """What the head reads, (tokens, width); on a CPU with some rows of padding."""
     device = model.device
-    hidden: Tensor = model.model.embed_tokens(torch.as_tensor(pack.token_ids, dtype=torch.long, device=device))
-    cos, sin = model.model.rotary_emb(hidden[None, :1], torch.as_tensor(pack.positions, device=device)[None])
+    padding = -len(pack.token_ids) % PRODUCT_ROWS if device.type == "cpu" else 0
+    ids, positions = (np.pad(row, (0, padding)) for row in (pack.token_ids, pack.positions))
+    hidden: Tensor = model.model.embed_tokens(torch.as_tensor(ids, dtype=torch.long, device=device))
+    cos, sin = model.model.rotary_emb(hidden[None, :1], torch.as_tensor(positions, device=device)[None])
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        return torch.cat([_attend(queries, keys, values=values, run=run) for run in pack.runs])
+        mixed = [_attend(queries, keys, values=values, run=run) for run in pack.runs]
+        return torch.cat([*mixed, mixed[0].new_zeros(padding, mixed[0].shape[1])])
 
     for layer in model.model.layers:
-        hidden = run_layer(layer, hidden, (cos[0, :, None], sin[0, :, None]), attend)
+        hidden = run_layer(layer, hidden, (cos[0, :, None], sin[0, :, None]), attend, _project)
     return rms_norm(model.model.norm, hidden)
 
 

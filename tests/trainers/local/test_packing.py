@@ -8,6 +8,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_env.testing.tiny_model import tiny_qwen3
+from trainers.local import packed_qwen3
 from trainers.local.packed_qwen3 import Pack, SampleTokens, is_packable, pack_samples, packed_hidden
 
 pytestmark = pytest.mark.no_cover
@@ -76,6 +77,31 @@ def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sam
     parameters = [one for one in model.model.parameters() if one.requires_grad]
     for ours, theirs in zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(plain, parameters), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("width", "height"), [(24, 40), (40, 24), (32, 32)])
+def test_products_by_onednn_and_their_gradients_are_those_of_the_module(width, height, monkeypatch):
+    torch.manual_seed(2)
+    linear, states = torch.nn.Linear(width, height, bias=False), torch.randn(128, width, requires_grad=True)
+    upstream = torch.randn(128, height)
+    found = []
+    for has_onednn in (torch.backends.mkldnn.is_available(), False):
+        monkeypatch.setattr(packed_qwen3, "_HAS_ONEDNN", has_onednn)
+        product = packed_qwen3._project(linear, states)
+        found.append((product, *torch.autograd.grad((product * upstream).sum(), [states, linear.weight])))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_linear_module_that_is_wrapped_or_has_a_bias_computes_itself():
+    class Twice(torch.nn.Linear):
+        def forward(self, states):
+            return 2 * super().forward(states)
+
+    states = torch.randn(128, 8)
+    for module in (Twice(8, 4, bias=False), torch.nn.Linear(8, 4), torch.nn.Linear(8, 4, bias=False).double()):
+        wide = states.to(module.weight.dtype)
+        assert torch.equal(packed_qwen3._project(module, wide), module(wide))
 
 
 def test_a_model_with_a_sliding_window_is_not_packed():
