@@ -39,6 +39,8 @@ class Feed(NamedTuple):
     row: int
     start: int
     ids: Sequence[int]
+    wanted: int = 1
+    """The logits after that many of the last tokens are wanted."""
 
 
 class RowStep(NamedTuple):
@@ -48,16 +50,16 @@ class RowStep(NamedTuple):
     """The cache row of the step's first row."""
     length: int
     """L."""
-    busy: Tensor
-    """The rows that have new tokens, counted from `first`."""
     ids: Tensor
     """(B, T)."""
     positions: Tensor
     """(B, T): the position of each token in its row; the scratch position for padding."""
     mask: Tensor
     """(B, 1, T, L): which cached positions each token sees."""
-    last: Tensor
-    """The column of the last new token of each busy row."""
+    rows: Tensor
+    """The row of each token whose logits are wanted, counted from `first`."""
+    columns: Tensor
+    """Its column."""
 
     @property
     def span(self) -> int:
@@ -66,6 +68,9 @@ class RowStep(NamedTuple):
 
 class RowDecoder:
     """A model with a cache of `rows` conversations of at most `max_length` tokens. Not safe to share among threads."""
+
+    can_rewind = True
+    """Whether a row goes on before tokens that it has read, without reading it again."""
 
     def __init__(self, model: PreTrainedModel, *, rows: int, max_length: int) -> None:
         self.max_length = max_length
@@ -77,9 +82,9 @@ class RowDecoder:
 
     @torch.inference_mode()
     def logits(self, feeds: Sequence[Feed]) -> Tensor:
-        """Append each row's new tokens to its cache; the logits after the last of them, (len(feeds), vocabulary), float32.
+        """Append each row's new tokens to its cache; the logits that are wanted, (tokens, vocabulary), float32.
 
-        Feeds are in the order of their rows, one for each row.
+        Feeds are in the order of their rows, one for each row. A row that goes on before its last tokens overwrites them.
         """
         self._reserve(max(feed.start + len(feed.ids) for feed in feeds))
         return torch.cat([self._run(self._step(run)) for run in _dense_runs(feeds)])
@@ -91,7 +96,7 @@ class RowDecoder:
             stored[target, :, :length] = stored[source, :, :length]
 
     def _run(self, step: RowStep) -> Tensor:
-        """The logits after the last new token of each busy row."""
+        """The logits that are wanted."""
         raise NotImplementedError
 
     def _reserve(self, length: int) -> None:
@@ -123,8 +128,9 @@ class RowDecoder:
         positions = torch.where(offsets < sizes, reach, self._capacity)
         # Padding and idle rows see position 0, so that no row of the softmax is empty.
         mask = torch.arange(length)[None, None, None] <= reach[:, None, :, None]
-        last = torch.tensor([len(feed.ids) - 1 for feed in feeds])
-        return RowStep(first, length, *(tensor.to(device) for tensor in (busy, ids, positions, mask, last)))
+        rows = torch.tensor([feed.row - first for feed in feeds for _ in range(feed.wanted)])
+        columns = torch.tensor([column for feed in feeds for column in range(len(feed.ids))[-feed.wanted :]])
+        return RowStep(first, length, *(tensor.to(device) for tensor in (ids, positions, mask, rows, columns)))
 
     def _append(self, keys: Tensor, values: Tensor, *, index: int, step: RowStep) -> tuple[Tensor, Tensor]:
         """Write a layer's new keys and values; return what the step's rows have cached so far."""
@@ -167,7 +173,7 @@ class Qwen3Decoder(RowDecoder):
         rotation = self._cos[step.positions][:, :, None], self._sin[step.positions][:, :, None]
         for index, layer in enumerate(self._model.model.layers):
             hidden = run_layer(layer, hidden, rotation, partial(self._attend, index=index, step=step))
-        final = rms_norm(self._model.model.norm, hidden[step.busy, step.last])
+        final = rms_norm(self._model.model.norm, hidden[step.rows, step.columns])
         logits: Tensor = self._model.lm_head(final)
         return logits.float()
 
@@ -351,7 +357,7 @@ class BatchedDecoder(RowDecoder):
         self._window = getattr(model.config.get_text_config(), "sliding_window", None) or max_length
 
     def _run(self, step: RowStep) -> Tensor:
-        kept = torch.unique(step.last)
+        kept = torch.unique(step.columns)
         logits: Tensor = self._model(
             input_ids=step.ids,
             attention_mask=self._masks(step),
@@ -361,7 +367,7 @@ class BatchedDecoder(RowDecoder):
             use_cache=True,
             logits_to_keep=kept,
         ).logits
-        return logits[step.busy, torch.searchsorted(kept, step.last)].float()
+        return logits[step.rows, torch.searchsorted(kept, step.columns)].float()
 
     def _masks(self, step: RowStep) -> Tensor | dict[str, Tensor]:
         """What is added to the attention scores, by the kind of a layer where a model has several."""
@@ -380,6 +386,8 @@ class SequentialDecoder(RowDecoder):
 
     What such a cache has read cannot always be taken back: a row that is truncated is read again from its beginning.
     """
+
+    can_rewind = False
 
     def __init__(self, model: PreTrainedModel, *, rows: int, max_length: int) -> None:
         super().__init__(model, rows=rows, max_length=max_length)
@@ -407,7 +415,7 @@ class SequentialDecoder(RowDecoder):
         positions = torch.arange(start, start + len(new), device=self._device)[None]
         self._read[feed.row] = [*read[: feed.start], *feed.ids]
         logits: Tensor = self._model(
-            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
+            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=feed.wanted
         ).logits
         self._caches[feed.row] = cache
-        return logits[:, -1].float()
+        return logits[0].float()

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,10 +99,63 @@ class CacheRow:
         self.number = number
         self.batcher = batcher
         self.cached: list[int] = []
+        self.learnt = 0
+        """How many of the conversation's ids its drafts know."""
 
     def rewind(self, ids: Sequence[int]) -> None:
         """Truncate the cache to its common prefix with `ids`, and leave at least one token to feed."""
         del self.cached[min(common_prefix(self.cached, ids), len(ids) - 1) :]
+
+
+class RandomNumbers:
+    """The uniform numbers of a conversation, one for each token: what was not used for a token comes again."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._ahead: list[float] = []
+
+    def peek(self, count: int) -> list[float]:
+        self._ahead += [self._rng.random() for _ in range(count - len(self._ahead))]
+        return self._ahead[:count]
+
+    def use(self) -> None:
+        del self._ahead[0]
+
+
+class Drafts:
+    """Guesses of the next tokens: what followed the same few tokens last time, in this or another conversation.
+
+    A pass of the model checks them all, and what it draws does not depend on them: a token is drawn from the same
+    distribution with the same random number, and the guesses after one that was not drawn are dropped.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._recent: dict[tuple[int, ...], int] = {}
+        self._older: dict[tuple[int, ...], int] = {}
+
+    def learn(self, ids: Sequence[int], start: int) -> None:
+        """Remember what ids[start:] followed."""
+        for end in range(start, len(ids)):
+            for order in DRAFT_ORDERS:
+                self._recent[tuple(ids[max(0, end - order) : end])] = ids[end]
+        if len(self._recent) > DRAFT_ENTRIES:
+            self._older, self._recent = self._recent, {}
+
+    def guess(self, ids: Sequence[int]) -> list[int]:
+        """Always as many: every pass is as wide, whatever was seen before."""
+        context = list(ids[-DRAFT_ORDERS[0] :])
+        for _ in range(self.size):
+            context.append(self._next(context))
+        return context[-self.size :]
+
+    def _next(self, context: Sequence[int]) -> int:
+        for order in DRAFT_ORDERS:
+            key = tuple(context[-order:])
+            guess = self._recent.get(key, self._older.get(key))
+            if guess is not None:
+                return guess
+        return context[-1]
 
 
 class Job:
@@ -115,14 +169,14 @@ class Job:
         turn: TokenTurn,
         max_tokens: int,
         temperature: float,
-        rng: np.random.Generator,
+        numbers: RandomNumbers,
     ) -> None:
         row.rewind(ids)
         self.row = row
         self.ids = list(ids)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.temperature = temperature
-        self.rng = rng
+        self.numbers = numbers
         self._turn = turn
         self._left = max_tokens
 
@@ -138,10 +192,15 @@ class Job:
     def take(self, token_id: int, logprob: float) -> bool:
         """Append a token; whether the turn is over."""
         self.ids.append(token_id)
+        self.numbers.use()
         self._left -= 1
         return self._turn.take(token_id, logprob) is not None or self._left == 0
 
 
+DRAFT_ORDERS = (8, 4, 2)
+"""How many tokens before a guess must be the same, the most telling first."""
+DRAFT_ENTRIES = 200_000
+"""Remembered at most twice: about 60 MB."""
 Draw = tuple[int, float]
 """A token id and its log-probability."""
 
@@ -149,11 +208,12 @@ Draw = tuple[int, float]
 class Batcher:
     """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread.
 
-    With `on_one_core` torch uses one core in that thread.
+    With `on_one_core` torch uses one core in that thread; with `drafts` a pass draws several tokens of a row.
     """
 
-    def __init__(self, decoder: RowDecoder, *, on_one_core: bool = False) -> None:
+    def __init__(self, decoder: RowDecoder, *, on_one_core: bool = False, drafts: Drafts | None = None) -> None:
         self._decoder = decoder
+        self._drafts = drafts if drafts and drafts.size and decoder.can_rewind else None
         self._jobs: dict[int, Job] = {}
         self._thread = ThreadPoolExecutor(1, "decode", partial(torch.set_num_threads, 1) if on_one_core else None)
         self._task: asyncio.Task[None] | None = None
@@ -191,18 +251,18 @@ class Batcher:
             except ModelError as failure:
                 self._fail(jobs, failure)
                 continue
-            for job, draw in drawn:
-                self._deliver(job, draw)
+            for job, draws in drawn:
+                self._deliver(job, draws)
             # Whoever waits for a finished turn can submit the next one before the step begins.
             await asyncio.sleep(0)
 
-    def _deliver(self, job: Job, draw: Draw) -> None:
-        """Give a job its token. If its listener fails, this job alone fails."""
+    def _deliver(self, job: Job, draws: Sequence[Draw]) -> None:
+        """Give a job its tokens, until its turn is over. If its listener fails, this job alone fails."""
         if job.done.done():
             return
         try:
             with boundary(ModelError, "deliver a token"):
-                is_over = job.take(*draw)
+                is_over = any(job.take(*draw) for draw in draws)
         except RubricEMError as failure:
             self._fail([job], failure)
             return
@@ -219,13 +279,21 @@ class Batcher:
             if not job.done.done():
                 job.done.set_exception(failure)
 
-    def _step(self, jobs: Sequence[Job]) -> list[tuple[Job, Draw]]:
-        """One pass of the model: prefill while any row needs it, else one token for each row."""
+    def _step(self, jobs: Sequence[Job]) -> list[tuple[Job, list[Draw]]]:
+        """One pass of the model: prefill while any row needs it, else the next tokens of each row."""
         reading = [(job, jobs[:index]) for index, job in enumerate(jobs) if job.num_pending > 1]
         if not reading:
-            return self._pass(jobs, 1)
+            return self._pass(jobs, [self._draft(job) for job in jobs])
         ready = [job for job, before in reading if not self._waits_for_shared_prefix(job, before)]
-        return self._pass(ready[: max(1, PREFILL_TOKENS // CHUNK)], CHUNK)
+        return self._pass(ready[: max(1, PREFILL_TOKENS // CHUNK)])
+
+    def _draft(self, job: Job) -> list[int]:
+        """Guesses of a row's next tokens, as far as they fit into its cache."""
+        if self._drafts is None:
+            return []
+        self._drafts.learn(job.ids, job.row.learnt)
+        job.row.learnt = len(job.ids)
+        return self._drafts.guess(job.ids)[: self._decoder.max_length - len(job.ids)]
 
     def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
         """Copy the shared prefix from the cache of an earlier job; wait while that job still prefills it.
@@ -245,31 +313,46 @@ class Batcher:
         job.row.cached = job.ids[:shared]
         return False
 
-    def _pass(self, jobs: Sequence[Job], most: int) -> list[tuple[Job, Draw]]:
-        feeds = [Feed(job.row.number, len(job.row.cached), job.pending[:most]) for job in jobs]
+    def _pass(self, jobs: Sequence[Job], drafts: Sequence[Sequence[int]] = ()) -> list[tuple[Job, list[Draw]]]:
+        """Read the next tokens of some rows; draw where nothing is left to read. `drafts` come with one for each row."""
+        drafts = drafts or [()] * len(jobs)
+        parts = [job.pending[:CHUNK] for job in jobs]
+        feeds = [
+            Feed(job.row.number, len(job.row.cached), [*part, *draft], wanted=len(draft) + 1)
+            for job, part, draft in zip(jobs, parts, drafts, strict=True)
+        ]
         logits = self._decoder.logits(feeds)
-        for job, feed in zip(jobs, feeds, strict=True):
-            job.row.cached += feed.ids
-        ready = [index for index, job in enumerate(jobs) if job.num_pending == 0]
-        chosen = [jobs[index] for index in ready]
-        return list(zip(chosen, draw_tokens(logits[ready], chosen), strict=True))
+        for job, part in zip(jobs, parts, strict=True):
+            job.row.cached += part
+        ready = [(job, draft) for job, draft in zip(jobs, drafts, strict=True) if job.num_pending == 0]
+        if len(ready) < len(jobs):
+            # No row has drafts where some are still read.
+            logits = logits[[job.num_pending == 0 for job in jobs]]
+        draws = iter(draw_tokens(logits, [(job, len(draft) + 1) for job, draft in ready]))
+        drawn = []
+        for job, draft in ready:
+            tokens = list(islice(draws, len(draft) + 1))
+            agreed = common_prefix(draft, [token_id for token_id, _ in tokens])
+            job.row.cached += draft[:agreed]
+            drawn.append((job, tokens[: agreed + 1]))
+        return drawn
 
 
-def draw_tokens(logits: torch.Tensor, jobs: Sequence[Job]) -> list[Draw]:
-    """One token for each row of (B, vocabulary), with its log-probability at the row's temperature.
+def draw_tokens(logits: torch.Tensor, jobs: Sequence[tuple[Job, int]]) -> list[Draw]:
+    """One token for each row of (tokens, vocabulary), with its log-probability at the temperature of its job.
 
-    At temperature 0 it is the likeliest token, with its log-probability at temperature 1.
+    Each job has that many rows. At temperature 0 it is the likeliest token, with its log-probability at temperature 1.
     """
     if not jobs:
         return []
-    temperatures = [job.temperature or 1.0 for job in jobs]
-    scaled = logits / torch.tensor(temperatures, device=logits.device)[:, None]
-    logprobs = torch.log_softmax(scaled, dim=-1)
+    temperatures = torch.tensor([job.temperature for job, count in jobs for _ in range(count)], device=logits.device)
+    greedy = temperatures == 0
+    logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperatures)[:, None], dim=-1)
     cumulative = logprobs.double().exp().cumsum(dim=-1)
-    draws = torch.tensor([job.rng.random() for job in jobs], dtype=torch.float64, device=logits.device)
+    numbers = [number for job, count in jobs for number in job.numbers.peek(count)]
+    draws = torch.tensor(numbers, dtype=torch.float64, device=logits.device)
     # Scaled by the last sum, so that rounding cannot select an index beyond the vocabulary.
     sampled = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)[:, 0]
-    greedy = torch.tensor([job.temperature == 0 for job in jobs], device=logits.device)
     ids = torch.where(greedy, logits.argmax(dim=-1), sampled)
     taken = logprobs.gather(1, ids[:, None])[:, 0]
     return list(zip(ids.tolist(), taken.tolist(), strict=True))
@@ -295,17 +378,20 @@ class LocalPolicy:
         rows: int = 64,
         max_length: int = 26_624,
         threads: int = 1,
+        draft_tokens: int = 0,
     ) -> None:
         """The model remains the caller's: its weights may change between turns, not within one.
 
         After a change of weights open new conversations: the caches of old ones belong to the old weights. On a CPU,
-        `threads` above 1 decode that many shares of the rows beside each other, each on one core.
+        `threads` above 1 decode that many shares of the rows beside each other, each on one core. With `draft_tokens` a
+        pass checks that many guesses of the next tokens (speculative decoding by n-grams): faster where text repeats.
         """
         threads = min(threads, rows) if model.device.type == "cpu" else 1
         each = -(-rows // threads)
         self.max_length = max_positions(model.config, max_length)
         decoders = [open_decoder(model, rows=each, max_length=self.max_length) for _ in range(threads)]
-        self.batchers = [Batcher(one, on_one_core=threads > 1) for one in decoders]
+        drafts = Drafts(draft_tokens)
+        self.batchers = [Batcher(one, on_one_core=threads > 1, drafts=drafts) for one in decoders]
         self.tokenizer = tokenizer
         self.name = name
         self._free = [(row, index) for row in reversed(range(each)) for index in reversed(range(threads))]
@@ -352,13 +438,15 @@ class _LocalConversation(TokenConversation):
         super().__init__(policy.tokenizer, policy.tokenizer.encode_opening(opening), max_length=policy.max_length)
         self._policy = policy
         self._temperature = temperature
-        self._rng = rng
+        self._numbers = RandomNumbers(rng)
         self._row: CacheRow | None = None
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         if self._row is None:
             self._row = await self._policy.take_row()
-        job = Job(self._row, ids, turn=turn, max_tokens=max_tokens, temperature=self._temperature, rng=self._rng)
+        job = Job(
+            self._row, ids, turn=turn, max_tokens=max_tokens, temperature=self._temperature, numbers=self._numbers
+        )
         cached = len(self._row.cached)
         await self._policy.batchers[self._row.batcher].run(job)
         return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))

@@ -33,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
 from rubricem_agent.policy.decoder import Qwen3Decoder
-from rubricem_agent.policy.local import Batcher, CacheRow, Job, load_model
+from rubricem_agent.policy.local import Batcher, CacheRow, Job, RandomNumbers, load_model
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.env.research_env import offline_queries
@@ -122,7 +122,7 @@ class Ours:
                 turn=turn,
                 max_tokens=tokens,
                 temperature=1.0,
-                rng=self._rng,
+                numbers=RandomNumbers(self._rng),
             )
             for row, turn in enumerate(turns)
         ]

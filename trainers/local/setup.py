@@ -179,7 +179,14 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
         threads=config.threads,
     )
     room = config.reflection.total_tokens
-    policy = LocalPolicy(learner.sampler, tokenizer, rows=config.rows, max_length=room, threads=config.threads)
+    policy = LocalPolicy(
+        learner.sampler,
+        tokenizer,
+        rows=config.rows,
+        max_length=room,
+        threads=config.threads,
+        draft_tokens=config.draft_tokens,
+    )
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = RubricBank.in_memory(HashingEmbedder())
     reflector = Reflector(

@@ -11,8 +11,10 @@ from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.decoder import Feed, Qwen3Decoder
 from rubricem_agent.policy.local import (
     CacheRow,
+    Drafts,
     Job,
     LocalPolicy,
+    RandomNumbers,
     common_prefix,
     draw_tokens,
     load_model,
@@ -98,6 +100,104 @@ async def test_two_threads_draw_what_one_draws(policy, model, tokenizer, opening
     assert all(batcher._decoder._keys for batcher in two.batchers)
 
 
+class Counting(Qwen3Decoder):
+    """Notes the tokens of each row of each pass."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.widths = []
+
+    def logits(self, feeds):
+        self.widths.append([len(feed.ids) for feed in feeds])
+        return super().logits(feeds)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+async def test_drafts_change_the_number_of_passes_and_nothing_that_is_drawn(model, tokenizer, opening, threads):
+    async def play(policy):
+        crowd = [policy.open(opening, sampling=Sampling(), seed=seed) for seed in range(4)]
+        for _ in range(2):
+            await asyncio.gather(*(turn(one, 40) for one in crowd))
+            for one in crowd:
+                one.observe(OBSERVATION)
+        for one in crowd:
+            one.close()
+        logprobs = [logprob for one in crowd for piece in one.pieces for logprob in piece.logprobs]
+        return [ids_of(one) for one in crowd], logprobs
+
+    played, passes = [], []
+    for draft_tokens in (0, 3):
+        policy = LocalPolicy(model, tokenizer, rows=4, max_length=2_000, threads=threads, draft_tokens=draft_tokens)
+        for batcher in policy.batchers:
+            batcher._decoder = Counting(model, rows=4, max_length=2_000)
+        # What was played once is known, so the drafts of the second time are right.
+        for _ in range(2):
+            before = sum(len(batcher._decoder.widths) for batcher in policy.batchers)
+            played.append(await play(policy))
+            passes.append(sum(len(batcher._decoder.widths) for batcher in policy.batchers) - before)
+        await policy.aclose()
+    first, first_logprobs = played[0]
+    for ids, logprobs in played[1:]:
+        assert ids == first
+        assert logprobs == pytest.approx(first_logprobs, abs=1e-5)
+    # A token that a random number drew against the odds follows the same tokens only once.
+    assert passes[3] < 0.5 * passes[1]
+
+
+async def test_each_pass_with_drafts_is_as_wide_as_the_last_so_that_no_number_depends_on_the_guesses(
+    model, tokenizer, opening
+):
+    policy = LocalPolicy(model, tokenizer, rows=2, max_length=2_000, draft_tokens=3)
+    counting = policy.batchers[0]._decoder = Counting(model, rows=2, max_length=2_000)
+    await turn(policy.open(opening, sampling=Sampling(), seed=1), 30)
+    await policy.aclose()
+    prompt = len(tokenizer.encode_opening(opening))
+    read = sum(1 for widths in counting.widths if sum(widths) > 4)
+    assert read == -(-prompt // 256)
+    assert counting.widths[read:] == [[4]] * (len(counting.widths) - read)
+
+
+async def test_a_conversation_at_its_limit_is_drafted_no_further(model, tokenizer, opening):
+    prompt = len(tokenizer.encode_opening(opening))
+    drawn = []
+    for draft_tokens in (0, 3):
+        policy = LocalPolicy(model, tokenizer, rows=1, max_length=prompt + 6, draft_tokens=draft_tokens)
+        conversation = policy.open(opening, sampling=Sampling(), seed=3)
+        await turn(conversation, 50)
+        await policy.aclose()
+        drawn.append(ids_of(conversation))
+    assert drawn[0] == drawn[1]
+
+
+def test_a_draft_is_what_followed_the_longest_same_beginning_last():
+    drafts = Drafts(3)
+    drafts.learn([1, 2, 3, 4, 5, 9, 3, 4, 6], 0)
+    # After 3, 4 came 6 last; after 2, 3, 4 and one more, 5.
+    assert drafts.guess([7, 3, 4])[0] == 6
+    assert drafts.guess([1, 2, 3, 4]) == [5, 9, 3]
+    # Nothing is known: still as many.
+    assert drafts.guess([50]) == [50, 50, 50]
+
+
+def test_what_was_learnt_long_ago_is_forgotten(monkeypatch):
+    monkeypatch.setattr("rubricem_agent.policy.local.DRAFT_ENTRIES", 5)
+    drafts = Drafts(1)
+    for start in range(0, 100, 10):
+        drafts.learn(list(range(start, start + 4)), 0)
+    assert drafts.guess([90, 91]) == [92]
+    assert drafts.guess([0, 1]) == [1]
+    assert len(drafts._recent) + len(drafts._older) < 40
+
+
+def test_random_numbers_that_were_not_used_come_again():
+    numbers, same = RandomNumbers(np.random.default_rng(4)), np.random.default_rng(4)
+    expected = [same.random() for _ in range(5)]
+    assert numbers.peek(3) == expected[:3]
+    numbers.use()
+    assert numbers.peek(4) == expected[1:]
+    assert numbers.peek(2) == expected[1:3]
+
+
 async def test_each_beginning_is_read_once_however_many_share_it(model, tokenizer, monkeypatch):
     read = []
     whole = Qwen3Decoder.logits
@@ -135,9 +235,9 @@ async def test_temperature_zero_takes_the_likeliest_token(policy, model, opening
 
 async def test_draws_follow_the_probabilities(tokenizer):
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4_000, -1)
-    rng = np.random.default_rng(0)
-    jobs = [Job(CacheRow(0), [1, 2], turn=None, max_tokens=1, temperature=1.0, rng=rng) for _ in range(4_000)]
-    drawn = [token_id for token_id, _ in draw_tokens(logits, jobs)]
+    numbers = RandomNumbers(np.random.default_rng(0))
+    job = Job(CacheRow(0), [1, 2], turn=None, max_tokens=4_000, temperature=1.0, numbers=numbers)
+    drawn = [token_id for token_id, _ in draw_tokens(logits, [(job, 4_000)])]
     shares = np.bincount(drawn, minlength=3) / 4_000
     # Three standard errors of 0.5 over 4,000 draws are 0.024.
     assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.024)

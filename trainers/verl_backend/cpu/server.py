@@ -12,7 +12,7 @@ import torch
 
 from rubricem_agent.policy.base import Listener, TurnEnd
 from rubricem_agent.policy.decoder import max_positions, open_decoder
-from rubricem_agent.policy.local import Batcher, CacheRow, Job, common_prefix, load_model, load_tokenizer
+from rubricem_agent.policy.local import Batcher, CacheRow, Job, RandomNumbers, common_prefix, load_model, load_tokenizer
 from rubricem_agent.policy.tokens import TokenTurn
 
 
@@ -137,7 +137,7 @@ class ReplicaServer:
                 turn=request,
                 max_tokens=max(1, min(limit, room)),
                 temperature=params.get("temperature", 1.0),
-                rng=np.random.default_rng([self._seed, next(self._numbers)]),
+                numbers=RandomNumbers(np.random.default_rng([self._seed, next(self._numbers)])),
             )
             await self._batcher.run(job)
             request.close()
