@@ -78,8 +78,7 @@ class EvalConfig(Frozen):
         Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
     ] = None
     budget: Annotated[
-        float | None,
-        Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price."),
+        float | None, Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price.")
     ] = None
     prices: Mapping[str, tuple[Dollars, Dollars]] = Field(default_factory=dict)
     """Dollars for a million tokens read and written, by model, in place of the list price; under the empty name, of every

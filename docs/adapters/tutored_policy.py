@@ -4,14 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from docs.adapters.tutor import Tutor, tutored_questions
-from rubricem_agent.policy import (
-    Opening,
-    PolicyTokenizer,
-    Sampling,
-    TokenConversation,
-    TokenTurn,
-    policy_tokenizer,
-)
+from rubricem_agent.policy import Opening, PolicyTokenizer, Sampling, TokenConversation, TokenTurn, policy_tokenizer
 from rubricem_agent.rollout import Attempt, Rollout, Setting, run_episode
 from rubricem_env.domain import Query
 from rubricem_env.env import EpisodeLimits, shipped_toolbox

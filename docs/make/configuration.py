@@ -16,14 +16,7 @@ sys.path.insert(0, str(ROOT))
 from pydantic import BaseModel  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
-from rubricem_agent.config import (  # noqa: E402
-    BankConfig,
-    EvalConfig,
-    JudgeConfig,
-    PolicyConfig,
-    TeacherConfig,
-    ToolsConfig,
-)
+from rubricem_agent.config import BankConfig, EvalConfig, JudgeConfig, PolicyConfig, TeacherConfig, ToolsConfig  # noqa: E402
 from trainers.experiments.tiny_policy import TinyConfig  # noqa: E402
 from trainers.local.settings import LocalConfig  # noqa: E402
 from trainers.sft_parts.settings import SftConfig  # noqa: E402

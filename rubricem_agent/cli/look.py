@@ -244,8 +244,7 @@ def demo(
 
 @command
 def init(
-    terminal: Terminal,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+    terminal: Terminal, folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")]
 ) -> None:
     """Write a small project of your own: questions, a search engine, a judge, a config, a test. It runs as it is."""
     with writing(folder, "Name a new folder: rubricem init my_research"):

@@ -26,12 +26,7 @@ from openenv.core import EnvClient  # type: ignore[import-not-found,unused-ignor
 from openenv.core.client_types import StepResult  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 from openenv.core.env_server import create_app  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 from openenv.core.env_server.interfaces import Environment  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-from openenv.core.env_server.types import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-    Action,
-    ConcurrencyConfig,
-    Observation,
-    State,
-)
+from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 Scope = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Callable[..., Awaitable[Any]], Callable[..., Awaitable[Any]]], Awaitable[None]]

@@ -18,10 +18,7 @@ from rubricem_env.env.step import StepOutcome
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
 
-from skyrl_gym.envs.base_text_env import (  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
-    BaseTextEnv,
-    BaseTextEnvStepOutput,
-)
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 Messages = list[dict[str, str]]
 

@@ -115,12 +115,7 @@ async def run_simulated(folder) -> int:
         slots=asyncio.Semaphore(JUDGE_SLOTS),
     )
     runner = Runner(
-        loaded,
-        answers,
-        answerer=answer_slowly,
-        judges=(judge,),
-        concurrency=POLICY_SLOTS,
-        clock=time.monotonic,
+        loaded, answers, answerer=answer_slowly, judges=(judge,), concurrency=POLICY_SLOTS, clock=time.monotonic
     )
     await runner.run(case_keys([example.id for example in loaded.examples], 1))
     answers.close()

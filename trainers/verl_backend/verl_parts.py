@@ -16,11 +16,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
 import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import open_dict  # type: ignore[import-not-found,unused-ignore]
-from ray.exceptions import (  # type: ignore[import-not-found,unused-ignore]
-    ActorUnavailableError,
-    GetTimeoutError,
-    RayActorError,
-)
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError  # type: ignore[import-not-found,unused-ignore]
 from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard

@@ -25,12 +25,7 @@ SYSTEM = (
     "the scaffold found. Do not answer outside of it."
 )
 SETUP = make_setup(prompt=lambda query: RULES.opening(query).user, system=SYSTEM)
-JUDGED = make_setup(
-    reward="answer",
-    scorer=offline_scorer(SETUP.queries),
-    prompt=SETUP.prompt,
-    system=SYSTEM,
-)
+JUDGED = make_setup(reward="answer", scorer=offline_scorer(SETUP.queries), prompt=SETUP.prompt, system=SYSTEM)
 
 
 class Turn(BaseModel):

@@ -202,8 +202,7 @@ async def test_an_old_journal_that_names_neither_question_nor_teacher_is_resumed
     first = await run(teacher, tasks[:1])
     earlier = LineFile(tmp_path / "earlier.jsonl")
     append_entries(
-        earlier,
-        [one.model_copy(update={"query": "", "teacher": ""}) for one in recover_entries(journal)[tasks[0].id]],
+        earlier, [one.model_copy(update={"query": "", "teacher": ""}) for one in recover_entries(journal)[tasks[0].id]]
     )
     counting = Counting(teacher)
 

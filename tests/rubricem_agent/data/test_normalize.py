@@ -39,9 +39,7 @@ def test_aliases_and_variants_become_canonical_but_unknown_tools_and_tags_in_tho
     assert normalized(written) == VARIANTS[written]
 
 
-def test_a_normalised_trace_reads_as_before_without_aliases_and_tool_text_is_never_touched(
-    make_trace: Make,
-) -> None:
+def test_a_normalised_trace_reads_as_before_without_aliases_and_tool_text_is_never_touched(make_trace: Make) -> None:
     before = make_trace().trajectory
     after = normalize(before)
 

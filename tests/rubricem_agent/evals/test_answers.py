@@ -8,13 +8,7 @@ import pytest
 from rubricem_agent.build.eval_plan import plan_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.answers import (
-    GivenAnswers,
-    answer_in_episodes,
-    cross_references,
-    seed_of,
-    within_references,
-)
+from rubricem_agent.evals.answers import GivenAnswers, answer_in_episodes, cross_references, seed_of, within_references
 from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
@@ -119,11 +113,7 @@ def test_seeds_differ_by_example_epoch_and_attempt_and_by_nothing_else():
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [
-        ({"reuse": "cross"}, "--bank"),
-        ({"reuse": "within"}, "--attempts 2"),
-        ({"shard": (3, 2)}, "--shard is 3/2"),
-    ],
+    [({"reuse": "cross"}, "--bank"), ({"reuse": "within"}, "--attempts 2"), ({"shard": (3, 2)}, "--shard is 3/2")],
 )
 def test_settings_that_do_not_go_together_are_refused(settings, named):
     with pytest.raises(ConfigError, match=named):

@@ -2,14 +2,7 @@ import pytest
 from pydantic import JsonValue
 
 from rubricem_agent.evals.base import CitationMode, Extraction, Rules, ScoringError
-from rubricem_agent.evals.extraction import (
-    MAX_ANSWER,
-    Extracted,
-    extract,
-    format_record,
-    judged_text,
-    unboxed,
-)
+from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, extract, format_record, judged_text, unboxed
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
@@ -92,12 +85,7 @@ def test_results_of_a_call_are_numbered_and_a_chained_tools_raw_output_is_the_fa
     call: JsonValue = {"call_id": "c", "output": "", "raw_output": {"tool_outputs": [{"output": listed}]}}
 
     record = format_record(
-        {
-            "id": 1,
-            "problem": "P",
-            "pred_answer": '<cite id="c-1">fact</cite>',
-            "full_traces": {"tool_calls": [call]},
-        }
+        {"id": 1, "problem": "P", "pred_answer": '<cite id="c-1">fact</cite>', "full_traces": {"tool_calls": [call]}}
     )
 
     # The second result has no url, so the reference is empty.

@@ -12,12 +12,7 @@ WHOLE = f"<{R}>\na\n</{R}>\n<{T}>\nb\n</{T}>"
 @pytest.mark.parametrize(
     ("text", "share"),
     # Of four tags: all; without the last; without the first closing; without both closings.
-    [
-        (WHOLE, 1.0),
-        (f"<{R}>a</{R}><{T}>b", 0.75),
-        (f"<{R}>a <{T}>b</{T}>", 0.75),
-        (f"<{R}>a <{T}>b", 0.5),
-    ],
+    [(WHOLE, 1.0), (f"<{R}>a</{R}><{T}>b", 0.75), (f"<{R}>a <{T}>b</{T}>", 0.75), (f"<{R}>a <{T}>b", 0.5)],
 )
 def test_a_block_that_was_left_open_is_closed_where_it_ends(text, share):
     assert intact_share(text) == share

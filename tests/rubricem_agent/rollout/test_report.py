@@ -2,13 +2,7 @@
 
 import pytest
 
-from rubricem_agent.rollout.report import (
-    explain_ending,
-    linked_answer,
-    render_report,
-    shown_sources,
-    sources_in,
-)
+from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import render_observation

@@ -71,8 +71,7 @@ def test_a_half_written_answer_is_skipped(copy, get):
 
 
 @pytest.mark.parametrize(
-    ("order", "places"),
-    [("disagreement", [1, 2, 0]), ("worst", [1, 2, 0]), ("best", [0, 2, 1]), ("id", [0, 1, 2])],
+    ("order", "places"), [("disagreement", [1, 2, 0]), ("worst", [1, 2, 0]), ("best", [0, 2, 1]), ("id", [0, 1, 2])]
 )
 def test_examples_are_ordered_by_the_first_judges_score_or_by_what_judges_disagree_on(copy, get, order, places):
     scores = json.loads((copy / "scores.json").read_text())

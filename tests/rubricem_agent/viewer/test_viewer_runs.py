@@ -34,12 +34,7 @@ def test_a_run_s_own_folder_is_opened_at_once_and_its_id_lasts(recording, get, s
 
 @pytest.mark.parametrize(
     ("planned", "seconds", "alarm", "state"),
-    [
-        (2, 9_999, False, "finished"),
-        (9, 0, False, "running"),
-        (9, 9_999, False, "stale"),
-        (9, 9_999, True, "stopped"),
-    ],
+    [(2, 9_999, False, "finished"), (9, 0, False, "running"), (9, 9_999, False, "stale"), (9, 9_999, True, "stopped")],
 )
 def test_the_state_of_a_run_is_read_from_its_log_and_its_clock(recording, get, planned, seconds, alarm, state):
     recording.settings({"credit": "stages", "meta_policy": True, "steps": planned})

@@ -13,13 +13,7 @@ from rubricem_env.domain.trajectory import (
     ToolStatus,
     dump_trajectory,
 )
-from rubricem_env.env.episode import (
-    BUDGET_USED_NOTICE,
-    Continue,
-    Episode,
-    EpisodeLimits,
-    Finished,
-)
+from rubricem_env.env.episode import BUDGET_USED_NOTICE, Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import ObservationCaps
 from tests.rubricem_env.env.conftest import ANSWER, CALL

@@ -8,14 +8,7 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
-from rubricem_env.judge.prompting import (
-    REPEATED,
-    TRAJECTORY_TOKENS,
-    TRUNCATED,
-    delimit,
-    render_stages,
-    shorten_middle,
-)
+from rubricem_env.judge.prompting import REPEATED, TRAJECTORY_TOKENS, TRUNCATED, delimit, render_stages, shorten_middle
 from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.untrusted import defuse
 from rubricem_env.testing.judges import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, careless, policy

@@ -108,8 +108,7 @@ def filled(numbers, weight=1.0):
 
 
 @given(
-    st.dictionaries(st.text(min_size=1), st.lists(st.integers(0, 40), unique=True), max_size=4),
-    st.floats(1e-9, 1e9),
+    st.dictionaries(st.text(min_size=1), st.lists(st.integers(0, 40), unique=True), max_size=4), st.floats(1e-9, 1e9)
 )
 def test_a_saved_state_is_restored_exactly(questions, weight):
     buffer, again = RubricBuffer({key: filled(numbers, weight) for key, numbers in questions.items()}), RubricBuffer()

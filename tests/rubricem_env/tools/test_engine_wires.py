@@ -134,10 +134,7 @@ READ = {
         Snippet(text="Tall Fox is 60\xa0m wide. [...] It freezes.", title="Rivers & Lakes", url="https://a.example"),
     ),
     "searxng": ("60 m", Snippet(text=WIDE, title="Rivers", url="https://a.example")),
-    "semantic_scholar": (
-        "",
-        Snippet(text=WIDE, title="Rivers", url="https://api.semanticscholar.org/CorpusID:17"),
-    ),
+    "semantic_scholar": ("", Snippet(text=WIDE, title="Rivers", url="https://api.semanticscholar.org/CorpusID:17")),
     "openalex": ("", Snippet(text=WIDE, title="Rivers", url="https://doi.org/10.1/a")),
     "arxiv": ("", Snippet(text=WIDE, title="Rivers of the North", url="http://arxiv.org/abs/2401.00001v2")),
 }

@@ -28,8 +28,7 @@ def test_snippets_are_numbered_on_from_the_episodes_last_one():
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [(ToolStatus.EMPTY, NO_RESULTS), (ToolStatus.TIMEOUT, "The call failed (timeout): it is late.")],
+    ("status", "said"), [(ToolStatus.EMPTY, NO_RESULTS), (ToolStatus.TIMEOUT, "The call failed (timeout): it is late.")]
 )
 def test_nothing_found_and_a_failure_are_said(status, said):
     assert said in render_observation(result(status=status, message="it is late."), first_id=1)[0]

@@ -105,12 +105,7 @@ def test_in_turn_a_step_is_the_sum_of_its_parts() -> None:
 
     # 13 s of rollouts, 6 of judge, 7 of update, 1 of swap; there are no reflections yet.
     assert first.total == pytest.approx(27)
-    assert seconds(first) == {
-        "waits for rollouts": 13,
-        "waits for the judge": 6,
-        "trains on rollouts": 7,
-        "swaps": 1,
-    }
+    assert seconds(first) == {"waits for rollouts": 13, "waits for the judge": 6, "trains on rollouts": 7, "swaps": 1}
     # The first step's reflections wait for the engine, which sleeps from 19 s to 27, and are there at 34: in time for
     # the second step's Phase A at 27 + 19 = 46.
     assert seconds(second) == {**seconds(first), "trains on reflections": 6}

@@ -55,13 +55,7 @@ def test_a_log_that_cannot_be_trimmed_is_still_there(tmp_path):
     log = tmp_path / "metrics.jsonl"
     written = "".join(f'{{"step": {step}, "a": 0}}\n' for step in range(1, 200))
     log.write_text(written)
-    with (
-        room_for(1_000),
-        pytest.raises(
-            UsageError,
-            match=r"File too large\. The steps after 150 .* the same command",
-        ),
-    ):
+    with room_for(1_000), pytest.raises(UsageError, match=r"File too large\. The steps after 150 .* the same command"):
         trim_log(log, 150)
     assert log.read_text() == written
 

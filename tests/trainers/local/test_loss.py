@@ -11,13 +11,7 @@ from rubricem_agent.learn.credit import NonFiniteLossError, assign_credit, sprea
 from rubricem_agent.learn.metrics import report_by_stage
 from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_env.domain.base import Stage
-from trainers.local.learner import (
-    LossSettings,
-    PolicyTokens,
-    importance_weights,
-    kl3,
-    policy_loss,
-)
+from trainers.local.learner import LossSettings, PolicyTokens, importance_weights, kl3, policy_loss
 
 NO_KL = LossSettings(kl_coefficient=0.0)
 

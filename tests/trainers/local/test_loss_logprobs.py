@@ -168,11 +168,7 @@ def test_the_gradient_of_a_whole_step_is_that_of_finite_differences(aggregation,
 def test_on_a_gpu_the_tiled_head_equals_the_plain_one():
     ours, plain = Inputs(torch.bfloat16, "cuda"), Inputs(torch.bfloat16, "cuda")
     got, _ = token_logprobs(
-        ours.hidden,
-        ours.head,
-        targets=ours.targets,
-        temperature=ours.temperature,
-        tile_elements=30,
+        ours.hidden, ours.head, targets=ours.targets, temperature=ours.temperature, tile_elements=30
     )
     got.sum().backward()
     plain.plain()[0].sum().backward()

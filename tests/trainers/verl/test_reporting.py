@@ -24,13 +24,7 @@ from tests.trainers.verl.test_judge_service import (
     submit_group,
     with_tokens,
 )
-from trainers.verl_backend.reporting import (
-    JudgedGroup,
-    rollout_means,
-    stage_means,
-    update_metrics,
-    write_settings,
-)
+from trainers.verl_backend.reporting import JudgedGroup, rollout_means, stage_means, update_metrics, write_settings
 from trainers.verl_backend.settings import load_training_questions, read_section
 
 

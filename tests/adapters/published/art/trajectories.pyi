@@ -1,9 +1,6 @@
 # ruff: noqa
 # mypy: disable-error-code="misc"
-from typing import (
-    Awaitable,
-    Iterable,
-)
+from typing import Awaitable, Iterable
 
 import pydantic
 

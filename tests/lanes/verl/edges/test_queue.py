@@ -24,10 +24,7 @@ def queue():
     os.environ.update(PATIENCE)
     folder = Path(tempfile.mkdtemp(prefix="rv", dir="/tmp"))
     ray.init(
-        num_cpus=4,
-        _temp_dir=str(folder),
-        include_dashboard=False,
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+        num_cpus=4, _temp_dir=str(folder), include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}}
     )
     tq.init(OmegaConf.create({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
     yield folder

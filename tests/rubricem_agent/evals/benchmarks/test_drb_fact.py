@@ -2,12 +2,7 @@ import pytest
 from pydantic import JsonValue
 
 from rubricem_agent.evals.base import ScoringError, Unparsed
-from rubricem_agent.evals.benchmarks.drb_fact import (
-    deduplicate,
-    parse_validation,
-    recorded_validation,
-    score_records,
-)
+from rubricem_agent.evals.benchmarks.drb_fact import deduplicate, parse_validation, recorded_validation, score_records
 
 ONE = '[{"idx": 1, "result": "supported"}]'
 

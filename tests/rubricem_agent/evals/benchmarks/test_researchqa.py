@@ -1,9 +1,5 @@
 from rubricem_agent.evals.base import API_ERROR, Unparsed
-from rubricem_agent.evals.benchmarks.researchqa import (
-    RecordedRubric,
-    parse_batch,
-    recorded_run,
-)
+from rubricem_agent.evals.benchmarks.researchqa import RecordedRubric, parse_batch, recorded_run
 
 TWO = RecordedRubric(id="q", rubric=("a", "b"))
 
