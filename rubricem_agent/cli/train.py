@@ -11,17 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from rubricem_agent.build.training import (
-    TRACKERS,
-    Tracker,
-    Trainer,
-    TrainerCommand,
-    interruptible,
-    open_trackers,
-    read_trainer_command,
-    run_verl,
-    trainer_environment,
-)
+from rubricem_agent.build import training
 from rubricem_agent.build.watch import Engine, Watch, watch as watch_run
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
 from rubricem_agent.evals.suite import find_benchmark
@@ -83,7 +73,9 @@ def train(
     terminal: Terminal,
     config: Annotated[Path, typer.Argument(help="YAML, or the name of a config of the package, such as demo_almanac.")],
     changes: ChangesArgument = None,
-    track: Annotated[list[str] | None, typer.Option(metavar="NAME", help=f"Report to it as well: {TRACKERS}.")] = None,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help=f"Report to it as well: {training.TRACKERS}.")
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="As --track tensorboard.")] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="As --track wandb.")] = False,
 ) -> None:
@@ -91,12 +83,12 @@ def train(
 
     Ctrl-C stops; the same command resumes from the last checkpoint.
     """
-    trainer = read_trainer_command(config, changes or [])
+    trainer = training.read_trainer_command(config, changes or [])
     began = time.monotonic()
     with ExitStack() as closing:
         chosen = [*(track or []), *["tensorboard"] * tensorboard, *["wandb"] * wandb]
-        trackers = open_trackers(trainer.out, chosen, closing=closing)
-        with interruptible():
+        trackers = training.open_trackers(trainer.out, chosen, closing=closing)
+        with training.interruptible():
             _run_watched(trainer, trackers, Console(quiet=terminal.is_silent))
     out, model = trainer.out, str(trainer.out / "model")
     run = read_run(out) if (out / METRICS_FILE).is_file() else RecordedRun(out, {}, RunLog([], [], []))
@@ -140,10 +132,10 @@ def train_verl(
     options += [word for change in assume or [] for word in ("--assume", change)]
     if "=" in config:  # a change, where no config is named
         config, changes = "verl_rubricem_8b", [config, *(changes or [])]
-    raise typer.Exit(run_verl(["--config-name", config, *options, "--", *(changes or [])]))
+    raise typer.Exit(training.run_verl(["--config-name", config, *options, "--", *(changes or [])]))
 
 
-def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:
+def _run_watched(started: training.TrainerCommand, trackers: Sequence[training.Tracker], console: Console) -> None:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("steps", total=started.steps)
     new_lines = follow_log(started.out)
@@ -155,7 +147,7 @@ def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: 
             for tracker in trackers:
                 tracker(line)
 
-    trainer = Trainer.start(started, trainer_environment())
+    trainer = training.Trainer.start(started, training.trainer_environment())
     try:
         with bar:
             while trainer.is_running:

@@ -10,19 +10,8 @@ from pydantic import TypeAdapter
 
 from rubricem_agent.learn.metrics import count_repeats
 from rubricem_agent.learn.record import RECORD_FOLDER, VOCABULARY_FILE, GroupEntry, RolloutEntry
-from rubricem_agent.viewer import api, records
+from rubricem_agent.viewer import api, records, trajectories
 from rubricem_agent.viewer.runs import RunFolder
-from rubricem_agent.viewer.trajectories import (
-    MAX_QUESTION,
-    MAX_TEXT,
-    character_at,
-    count_units,
-    cut_trajectory,
-    rubrics_of,
-    select_policy_pieces,
-    stage_views,
-    view_trajectory,
-)
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.judgement import Rubric
@@ -54,13 +43,13 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> api.G
         rollouts = [(records.make_row(record, row), record.read_rollout(row)) for row in rows]
     members = [(row, one, read_trajectory(one.rollout.trajectory)) for row, one in rollouts]
     ordered = sorted(members, key=lambda member: _rank(member[0], sort))
-    rubrics = rubrics_of(group)
+    rubrics = trajectories.rubrics_of(group)
     separators = sorted(_separators(ordered, rubrics), key=lambda one: -one.spread)
     return api.GroupView(
         id=group_id,
         step=group.step,
         encounter=group.encounter,
-        question=group.question[:MAX_QUESTION],
+        question=group.question[: trajectories.MAX_QUESTION],
         question_key=group.query_key,
         judge=group.judge,
         rubrics=tuple(rubrics.values()),
@@ -157,12 +146,12 @@ def view_history(run: RunFolder, question_key: str) -> api.RubricHistory:
             groups.append((record.groups[number].id, record.read_group(number), rollouts))
     rubrics: dict[str, Rubric] = {}
     for _, entry, _ in groups:
-        rubrics |= rubrics_of(entry)
+        rubrics |= trajectories.rubrics_of(entry)
     ordered = sorted(rubrics.values(), key=lambda rubric: (rubric.stage.position, rubric.provenance.step))
     last = groups[-1][1]
     return api.RubricHistory(
         key=last.query_key,
-        question=last.question[:MAX_QUESTION],
+        question=last.question[: trajectories.MAX_QUESTION],
         steps=tuple(
             api.StepNote(
                 step=entry.step,
@@ -276,10 +265,10 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> a
         attempts = record.table.rows["attempt"][record.table.of_group(place)].tolist()
         entry, group = record.read_rollout(number), record.read_group(place)
     rollout, reading = entry.rollout, read_trajectory(entry.rollout.trajectory)
-    policy_pieces = select_policy_pieces(cut_trajectory(reading))
-    return view_trajectory(reading, own, from_element=from_element).model_copy(
+    policy_pieces = trajectories.select_policy_pieces(trajectories.cut_trajectory(reading))
+    return trajectories.view_trajectory(reading, own, from_element=from_element).model_copy(
         update={
-            "row": own.model_copy(update={"question": group.question[:MAX_QUESTION]}),
+            "row": own.model_copy(update={"question": group.question[: trajectories.MAX_QUESTION]}),
             "policy": rollout.policy,
             "prompt_hash": rollout.prompt_hash,
             "temperature": rollout.temperature,
@@ -290,7 +279,9 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> a
             "trained": entry.trained,
             "lessons": group.lessons,
             "injections": entry.judged.bait,
-            "stages": stage_views(entry, reading, rubrics=rubrics_of(group), policy_pieces=policy_pieces),
+            "stages": trajectories.stage_views(
+                entry, reading, rubrics=trajectories.rubrics_of(group), policy_pieces=policy_pieces
+            ),
             "input_tokens": rollout.usage.input_tokens,
             "output_tokens": rollout.usage.output_tokens,
             "num_tokens": entry.tokens.length if entry.tokens else 0,
@@ -305,15 +296,18 @@ def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) ->
     Raises:
         NotThereError: there is no such trajectory, or no such element in it.
     """
-    pieces = cut_trajectory(read_trajectory(_entry(run, rollout_id).rollout.trajectory))
+    pieces = trajectories.cut_trajectory(read_trajectory(_entry(run, rollout_id).rollout.trajectory))
     if index >= len(pieces):
         raise records.NotThereError(
             f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}."
         )
     text = pieces[index].text
-    start = character_at(text, min(offset, count_units(text)))
-    end = start + MAX_TEXT
-    first, after = count_units(text[:start]), count_units(text[:end]) if end < len(text) else None
+    start = trajectories.character_at(text, min(offset, trajectories.count_units(text)))
+    end = start + trajectories.MAX_TEXT
+    first, after = (
+        trajectories.count_units(text[:start]),
+        trajectories.count_units(text[:end]) if end < len(text) else None,
+    )
     return api.ElementText(index=index, offset=first, text=text[start:end], next_offset=after)
 
 

@@ -12,19 +12,7 @@ from typing import NamedTuple
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry
 from rubricem_agent.rollout.report import sources_in
 from rubricem_agent.rollout.tokens import stage_lookup
-from rubricem_agent.viewer.api import (
-    CitationView,
-    Element,
-    ElementKind,
-    Passage,
-    SectionView,
-    SnippetView,
-    StageView,
-    TrajectoryRow,
-    TrajectoryView,
-    VerdictView,
-    ViolationView,
-)
+from rubricem_agent.viewer import api
 from rubricem_agent.viewer.records import number_or_none
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
@@ -33,7 +21,7 @@ from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE
 from rubricem_env.scaffold.parser import Block, Turn
 from rubricem_env.scaffold.reading import Reading, find_citations, unfounded_claims
 
-_KINDS: dict[str, ElementKind] = {
+_KINDS: dict[str, api.ElementKind] = {
     THINK: "think",
     PLAN: "plan",
     STATE_EVALUATION: "state_evaluation",
@@ -47,7 +35,7 @@ _FRAME = re.compile(r"^\s*<tool_output[^>]*>\n?|\n?</tool_output>\s*$")
 class ElementSegment(NamedTuple):
     """One element of a trajectory before it is put into the words of the API."""
 
-    kind: ElementKind
+    kind: api.ElementKind
     text: str
     turn: int
     stage: Stage | None = None
@@ -76,7 +64,7 @@ def cut_trajectory(reading: Reading) -> tuple[ElementSegment, ...]:
             pieces.append(ElementSegment("prompt", segment.text, 0))
         elif segment.origin is Origin.TOOL:
             is_notice = segment.observation is not None and segment.observation.status is None
-            kind: ElementKind = "notice" if is_notice else "result"
+            kind: api.ElementKind = "notice" if is_notice else "result"
             text = _FRAME.sub("", segment.text)
             pieces.append(ElementSegment(kind, text, number, last_stage, segment=segment))
         else:
@@ -148,7 +136,7 @@ _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>\n?', re.DOTAL
 
 def make_elements(
     pieces: Sequence[ElementSegment], first: int, *, cited: Collection[str], shown: Collection[str]
-) -> tuple[Element, ...]:
+) -> tuple[api.Element, ...]:
     """At most `MAX_ELEMENTS` of a trajectory's elements from one on."""
     calls = {number: piece.call.identity for number, piece in enumerate(pieces) if piece.call is not None}
     first_calls = {identity: number for number, identity in reversed(calls.items())}
@@ -157,7 +145,7 @@ def make_elements(
         text = _SNIPPET.sub("", piece.text).strip() if piece.kind == "result" else piece.text
         observation = piece.segment.observation if piece.segment is not None else None
         elements.append(
-            Element(
+            api.Element(
                 index=number,
                 kind=piece.kind,
                 stage=piece.stage.value if piece.stage else "",
@@ -166,7 +154,7 @@ def make_elements(
                 length=count_units(piece.text),
                 closed=piece.is_closed,
                 sections=tuple(
-                    SectionView(
+                    api.SectionView(
                         name=name,
                         text=piece.text[start:end][:MAX_TEXT],
                         start=count_units(piece.text[:start]),
@@ -184,13 +172,13 @@ def make_elements(
     return tuple(elements)
 
 
-def _snippets(text: str, cited: Collection[str]) -> tuple[SnippetView, ...]:
+def _snippets(text: str, cited: Collection[str]) -> tuple[api.SnippetView, ...]:
     sources = sources_in(text)
     snippets = []
     for snippet_id, body in _SNIPPET.findall(text):
         title, url = sources[snippet_id]
         snippets.append(
-            SnippetView(
+            api.SnippetView(
                 id=snippet_id,
                 title=title,
                 url=url,
@@ -201,9 +189,9 @@ def _snippets(text: str, cited: Collection[str]) -> tuple[SnippetView, ...]:
     return tuple(snippets)
 
 
-def _citations(answer: str, shown: Collection[str]) -> tuple[CitationView, ...]:
+def _citations(answer: str, shown: Collection[str]) -> tuple[api.CitationView, ...]:
     return tuple(
-        CitationView(
+        api.CitationView(
             ids=citation.ids,
             claim=citation.claim[:MAX_TEXT],
             start=count_units(answer[: citation.start]),
@@ -225,16 +213,18 @@ def select_policy_pieces(pieces: Sequence[ElementSegment]) -> PolicyPieces:
     return [(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
 
 
-def locate(policy_pieces: PolicyPieces, start: int, end: int) -> Passage | None:
+def locate(policy_pieces: PolicyPieces, start: int, end: int) -> api.Passage | None:
     """A range of the policy's text as a passage of an element; None where it begins between two of them."""
     for number, piece in policy_pieces:
         if piece.start <= start < piece.end:
             first, last = (count_units(piece.text[: min(at, piece.end) - piece.start]) for at in (start, end))
-            return Passage(element=number, start=first, end=last)
+            return api.Passage(element=number, start=first, end=last)
     return None
 
 
-def find_quotations(reason: str, reading: Reading, stage: Stage, *, policy_pieces: PolicyPieces) -> tuple[Passage, ...]:
+def find_quotations(
+    reason: str, reading: Reading, stage: Stage, *, policy_pieces: PolicyPieces
+) -> tuple[api.Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
     found = []
     text, within = reading.policy_text, reading.spans.get(stage)
@@ -256,7 +246,7 @@ def rubrics_of(group: GroupEntry) -> dict[str, Rubric]:
 
 def stage_views(
     entry: RolloutEntry, reading: Reading, *, rubrics: Mapping[str, Rubric], policy_pieces: PolicyPieces
-) -> tuple[StageView, ...]:
+) -> tuple[api.StageView, ...]:
     """All four stages of a rollout, in their order."""
     opinions = {opinion.rubric_id: opinion for opinion in entry.judged.opinions}
     views = []
@@ -264,7 +254,7 @@ def stage_views(
         index, outcome = stage.position, entry.judged.judgement.outcome(stage)
         judged = [one for one in rubrics.values() if one.stage is stage and one.id in opinions]
         views.append(
-            StageView(
+            api.StageView(
                 stage=stage.value,
                 happened=reading.happened(stage),
                 score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
@@ -274,7 +264,7 @@ def stage_views(
                 returned=number_or_none(entry.returns[index]) if entry.returns else None,
                 advantage=number_or_none(entry.advantages[index]) if entry.advantages else None,
                 verdicts=tuple(
-                    VerdictView(
+                    api.VerdictView(
                         rubric=one,
                         opinion=opinions[one.id],
                         passages=find_quotations(
@@ -292,11 +282,11 @@ MAX_VIOLATIONS = 500
 MAX_QUESTION = 20_000
 
 
-def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int = 0) -> TrajectoryView:
+def view_trajectory(reading: Reading, row: api.TrajectoryRow, *, from_element: int = 0) -> api.TrajectoryView:
     """What a trajectory says by itself, without a judge."""
     pieces = cut_trajectory(reading)
     cited = {*reading.citations.known, *reading.citations.unknown}
-    return TrajectoryView(
+    return api.TrajectoryView(
         row=row,
         elements=make_elements(pieces, from_element, cited=cited, shown=reading.shown),
         elements_total=len(pieces),
@@ -307,16 +297,16 @@ def view_trajectory(reading: Reading, row: TrajectoryRow, *, from_element: int =
     )
 
 
-def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
+def _begin(policy_pieces: PolicyPieces, start: int) -> api.Passage | None:
     """Where something begins: in an element, or at the start of the next one."""
     found = next(((number, piece) for number, piece in policy_pieces if start < piece.end), None)
     return locate([found], max(start, found[1].start), start) if found else None
 
 
-def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
+def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[api.ViolationView, ...]:
     starts = [0, *accumulate(len(turn.text) for turn in reading.turns)]
     return tuple(
-        ViolationView(
+        api.ViolationView(
             code=found.code.value,
             turn=found.turn,
             message=found.message,

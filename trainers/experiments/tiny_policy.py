@@ -40,20 +40,8 @@ from rubricem_env.world.questions import Question
 
 from ..settings import make_out, read_command, run_command
 from ..sft_parts.checkpoint import refuse_other_run
+from . import tiny_pretraining
 from .reading_test import examine_reading
-from .tiny_pretraining import (
-    VALUE,
-    LearntText,
-    PretrainingWorld,
-    echo_drill,
-    first_turn,
-    learnt_drill,
-    learnt_sample,
-    reading_drills,
-    references_for,
-    reflection_sample,
-    word_tokenizer,
-)
 from .tiny_training import Course, batches, copied_share, restore, train_course
 
 Count = Annotated[int, Field(ge=1)]
@@ -108,7 +96,9 @@ class TinyConfig(Frozen):
     """The questions of the shipped world that it is evaluated on at the end."""
 
 
-def teach(trace: Trace, world: PretrainingWorld, *, overlooking: float, rng: np.random.Generator) -> Lesson:
+def teach(
+    trace: Trace, world: tiny_pretraining.PretrainingWorld, *, overlooking: float, rng: np.random.Generator
+) -> Lesson:
     """The scripted lesson on an attempt; each fault is overlooked with the given probability."""
     seen = Evidence.of(read_trajectory(normalize(trace.trajectory)))
     return lesson_after(world.questions[trace.task.id], seen, overlooks=lambda remark: rng.random() < overlooking)
@@ -127,14 +117,14 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
     # An attempt with references always follows the convention, so that the policy learns to use references.
     guided_config = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
     for number in range(config.first_world, config.first_world + config.num_worlds):
-        world = PretrainingWorld.from_seed(number, guided=config.guided, seed=config.seed)
+        world = tiny_pretraining.PretrainingWorld.from_seed(number, guided=config.guided, seed=config.seed)
         first = write_traces(config, world, questions=world.questions, name=f"world-{number}")
         lessons = {trace.task.id: teach(trace, world, overlooking=config.overlooking, rng=rng) for trace in first}
         alone += [trace for trace in first if trace.task.id in world.alone]
         guided += write_traces(guided_config, world, questions=world.guided, name=f"world-{number}-guided")
-        references |= references_for(world, first, lessons, rng=rng)
+        references |= tiny_pretraining.references_for(world, first, lessons, rng=rng)
         reflections += [
-            reflection_sample(trace, lessons[trace.task.id], system=config.reflection_system)
+            tiny_pretraining.reflection_sample(trace, lessons[trace.task.id], system=config.reflection_system)
             for trace in first
             if rng.random() < config.reflecting
         ]
@@ -156,7 +146,7 @@ def make_samples(config: TinyConfig) -> list[ChatSample]:
 
 
 def write_traces(
-    config: TinyConfig, world: PretrainingWorld, *, questions: Mapping[str, Question], name: str
+    config: TinyConfig, world: tiny_pretraining.PretrainingWorld, *, questions: Mapping[str, Question], name: str
 ) -> list[Trace]:
     """The expert's traces of some questions of a world, through a journal."""
     teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, world=name, flat=config.flat)
@@ -171,10 +161,12 @@ ROPE_THETA = 10_000.0
 
 def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     """The untrained model with its tokenizer, as transformers loads them."""
-    shown = reading_drills(DRILL_WORLDS, "train", np.random.default_rng([config.seed, 2, 0]), fewest=1, most=6)
+    shown = tiny_pretraining.reading_drills(
+        DRILL_WORLDS, "train", np.random.default_rng([config.seed, 2, 0]), fewest=1, most=6
+    )
     drills = [seen + "".join(text for text, _ in said) for seen, said in shown]
     texts = [*(message.content for sample in samples for message in sample.messages), *drills]
-    tokenizer: Any = word_tokenizer(texts, max_tokens=config.max_tokens)
+    tokenizer: Any = tiny_pretraining.word_tokenizer(texts, max_tokens=config.max_tokens)
     torch.manual_seed(config.seed)
     shape = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -249,18 +241,23 @@ class PretrainingTexts(NamedTuple):
     tokenizer: Any
     samples: Sequence[ChatSample]
 
-    def drills(self, number: int, *, fewest: int, most: int, split: Split = "train") -> Iterator[LearntText]:
+    def drills(
+        self, number: int, *, fewest: int, most: int, split: Split = "train"
+    ) -> Iterator[tiny_pretraining.LearntText]:
         """The drills of one world."""
         rng = np.random.default_rng([self.config.seed, 2, number])
-        for shown, said in reading_drills(DRILL_WORLDS + number, split, rng, fewest=fewest, most=most):
-            yield learnt_drill(shown, said, self.tokenizer)
+        for shown, said in tiny_pretraining.reading_drills(DRILL_WORLDS + number, split, rng, fewest=fewest, most=most):
+            yield tiny_pretraining.learnt_drill(shown, said, self.tokenizer)
 
-    def drill_texts(self, round_: int) -> Iterator[LearntText]:
+    def drill_texts(self, round_: int) -> Iterator[tiny_pretraining.LearntText]:
         """As many fresh worlds as it takes: one has a batch or two of the shortest drills."""
         done = round_ / self.config.drills.rounds
         if done < ECHOES:
             rng = np.random.default_rng([self.config.seed, 5, round_])
-            yield from (learnt_drill(*echo_drill(rng), self.tokenizer) for _ in range(self.config.echoes))
+            yield from (
+                tiny_pretraining.learnt_drill(*tiny_pretraining.echo_drill(rng), self.tokenizer)
+                for _ in range(self.config.echoes)
+            )
             return
         _, fewest, most = next(each for each in SNIPPETS_OF if done < each[0])
         tokens = 0
@@ -271,18 +268,21 @@ class PretrainingTexts(NamedTuple):
             if tokens >= self.config.round_tokens:
                 return
 
-    def trace_texts(self, round_: int) -> Iterator[LearntText]:
+    def trace_texts(self, round_: int) -> Iterator[tiny_pretraining.LearntText]:
         """The next samples of a shuffled round trip, first turns of others, and drills."""
         config, tokenizer, samples = self
         order = np.random.default_rng([config.seed, 3]).permutation(len(samples))
         turns = np.random.default_rng([config.seed, 4, round_]).integers(len(samples), size=config.first_turns)
         start = round_ * config.traces_per_round
         for index in np.take(order, range(start, start + config.traces_per_round), mode="wrap").tolist():
-            text = learnt_sample(samples[index], tokenizer)
+            text = tiny_pretraining.learnt_sample(samples[index], tokenizer)
             if len(text.ids) <= config.max_tokens:
                 yield text
         end = tokenizer.convert_tokens_to_ids(f"</{CALL_TOOL}>")
-        openings = (first_turn(learnt_sample(samples[index], tokenizer), end) for index in turns.tolist())
+        openings = (
+            tiny_pretraining.first_turn(tiny_pretraining.learnt_sample(samples[index], tokenizer), end)
+            for index in turns.tolist()
+        )
         yield from (opening for opening in openings if opening)
         drills = self.drills(1 + config.drills.rounds * WORLDS_OF_A_ROUND + round_, fewest=2, most=6)
         yield from islice(drills, config.drills_per_round)
@@ -301,7 +301,7 @@ def train(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     exam = list(batches(held_out, config.drills.batch_tokens, np.random.default_rng(0)))
 
     def report() -> str:
-        return f"values copied {copied_share(model, exam, VALUE):.3f}"
+        return f"values copied {copied_share(model, exam, tiny_pretraining.VALUE):.3f}"
 
     learn = partial(train_course, model, save_every=config.save_every, report=report)
     if config.begin is None:

@@ -41,24 +41,13 @@ from rubricem_agent.learn.samples import Sample, reflection_samples
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import BoundaryError, JudgeError, RubricEMError, boundary
 
+from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service
 from .checkpoint import FOLDER, identity_of, prune, resumed_step
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
 from .settings import ASYNC, ESTIMATOR, SECTION, SEPARATE, SYNC, CurriculumStream, load_training_questions, read_section
 from .time_limits import ENGINE_LOST, lost_process, within
-from .verl_parts import (
-    CreditedRow,
-    check_processes,
-    held_groups,
-    phase_a_config,
-    read_credited,
-    read_tokens,
-    remove_trained,
-    reshard,
-    sample_again,
-    wait_for_groups,
-)
 
 TASKS = "train"
 """veRL's partition of the queue for rollouts."""
@@ -103,7 +92,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         """The log's line of the step so far."""
         self._phase_a: dict[str, float] = {}
         """veRL's metrics of Phase A, which the step's updates on rollouts report again."""
-        self._rows: list[CreditedRow] = []
+        self._rows: list[verl_parts.CreditedRow] = []
         """The rollouts of the update."""
         self._teaches = True
         """Whether any of them has an advantage."""
@@ -136,7 +125,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         """Load the weights, divided anew where another number of ranks has saved them, then our state of the same step."""
         if step := resumed_step(self.config):
             actor, workers = self._folder / f"global_step_{step}" / "actor", self.actor_rollout_wg.workers
-            ray.get([worker.__ray_call__.remote(reshard, actor) for worker in workers])
+            ray.get([worker.__ray_call__.remote(verl_parts.reshard, actor) for worker in workers])
         super()._load_checkpoint()
         model, group_size = self.config.actor_rollout_ref.model.path, self.config.actor_rollout_ref.rollout.n
         self.judge_service = start_judge_service(self.settings, model=model, group_size=group_size)
@@ -145,10 +134,10 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if self.settings.record:
             ray.get(self.judge_service.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
-            remove_trained(TASKS)
+            verl_parts.remove_trained(TASKS)
             root, step = self._folder / FOLDER, self.global_steps
             stream, spoilt = ray.get(self.judge_service.load.remote(root, step=step, identity=self._identity))
-            sample_again(spoilt, TASKS)
+            verl_parts.sample_again(spoilt, TASKS)
             self.train_dataloader.load_state_dict(stream)
 
     def on_init_end(self) -> None:
@@ -213,7 +202,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         temperature = self.settings.reflection.temperature
         metrics: dict[str, Any] = {}
         try:
-            with phase_a_config(self.config, temperature=temperature, mini_batch=mini_batch):
+            with verl_parts.phase_a_config(self.config, temperature=temperature, mini_batch=mini_batch):
                 batch = self._balance_batch(batch, metrics)
                 batch = self._compute_old_log_prob(batch, metrics)
                 if self.use_reference_policy:
@@ -247,7 +236,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
         So does a step with too many groups on which rollout workers failed.
         """
-        self._rows = read_credited(batch)
+        self._rows = verl_parts.read_credited(batch)
         groups = list(dict.fromkeys(row.group for row in self._rows))
         self._line |= ray.get(self.judge_service.report.remote(self.global_steps, groups))
         self._line["ages"] = dict(Counter(str(self.global_steps - 1 - row.version) for row in self._rows))
@@ -278,7 +267,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def _stage_report(self) -> dict[str, dict[str, float]]:
         """Empty in bypass mode, which computes neither entropy nor the policy's own log-probabilities."""
         names = ["old_log_probs", "ref_log_prob", "entropy", "advantages"]
-        tokens = read_tokens([row.key for row in self._rows], TASKS, names)
+        tokens = verl_parts.read_tokens([row.key for row in self._rows], TASKS, names)
         if "entropy" not in tokens:
             return {}
         old = tokens["old_log_probs"]
@@ -323,16 +312,16 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def _save_checkpoint(self) -> None:
         """Our state first: veRL marks the step as saved last. In between no group gets its credit."""
         stream = self.train_dataloader.state_dict()
-        root, step, held = self._folder / FOLDER, self.global_steps, held_groups(TASKS)
+        root, step, held = self._folder / FOLDER, self.global_steps, verl_parts.held_groups(TASKS)
         call = self.judge_service.save.remote(root, step=step, held=held, stream=stream, identity=self._identity)
-        finished = partial(wait_for_groups, ray.get(call), TASKS)
+        finished = partial(verl_parts.wait_for_groups, ray.get(call), TASKS)
         self._sync("write the judged groups", finished, watch=self._check_processes)
         super()._save_checkpoint()
         ray.get(self.judge_service.resume_scoring.remote())
         prune(self._folder, step=step, keep=self.config.trainer.max_actor_ckpt_to_keep)
 
     def _check_processes(self) -> None:
-        check_processes(self, [self.judge_service])
+        verl_parts.check_processes(self, [self.judge_service])
 
 
 MODES = {ASYNC: PPOTrainerColocateAsync, SYNC: PPOTrainerSync, SEPARATE: PPOTrainerSeparateAsync}

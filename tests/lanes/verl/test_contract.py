@@ -239,7 +239,7 @@ def test_groups_that_verl_evicts_are_replaced_until_a_whole_step_was():
 def sampled(monkeypatch):
     """A batch of two groups, one sampled by the newest weights, the other by those of two updates before."""
     rows = [CreditedRow(f"{group}_0_0", group, np.array([0, 3]), version) for group, version in (("a", 4), ("b", 2))]
-    monkeypatch.setattr(trainer_module, "read_credited", lambda batch: rows)
+    monkeypatch.setattr(trainer_module.verl_parts, "read_credited", lambda batch: rows)
     monkeypatch.setattr(trainer_module.ray, "get", lambda call: call)
     report = SimpleNamespace(remote=lambda step, groups: {"lost": 0, "groups": len(groups)})
     return trainer_of(judge_service=SimpleNamespace(report=report))

@@ -15,17 +15,7 @@ from rich.table import Table
 from rubricem_env.llm.usage import PRICES
 
 from ..refusals import refuse_unfit
-from .estimate import (
-    NOT_ESTIMATED,
-    estimate_step,
-    estimate_times,
-    judge_gpus,
-    lesson_tokens,
-    plan_calls,
-    plan_memory,
-    refuse_small_gpu,
-    search_seconds,
-)
+from . import estimate
 from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
 
 NODES = (2, 4)
@@ -37,9 +27,9 @@ Plan = dict[str, dict[str, float | None]]
 
 def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     """The plan of a run as configured. Nothing is refused here."""
-    memory, calls = plan_memory(shape, model, assumed), plan_calls(shape, assumed)
-    times = estimate_times(shape, model, assumed, layout=shape.layout)
-    step = estimate_step(times, shape)
+    memory, calls = estimate.plan_memory(shape, model, assumed), estimate.plan_calls(shape, assumed)
+    times = estimate.estimate_times(shape, model, assumed, layout=shape.layout)
+    step = estimate.estimate_step(times, shape)
     hours = sum(step.values()) * shape.steps / 3_600
     longest = memory.cached_tokens // shape.total_tokens * shape.gpus // shape.tensor_parallel
     dollars = {kind.what: kind.dollars for kind in calls}
@@ -48,8 +38,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     spent = {"judge": _summed(judged)["total"], "search": _summed(searched)["total"]}
     run = {what: None if each is None else each * shape.steps for what, each in spent.items()}
     # Phase A trains a question's one prompt with each of its candidates, not once.
-    again = max(0.0, 1 - times.reflection_tokens / lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
-    judges = judge_gpus(shape, assumed)
+    again = max(0.0, 1 - times.reflection_tokens / estimate.lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
+    judges = estimate.judge_gpus(shape, assumed)
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
     return {
@@ -65,7 +55,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "% of Phase A's tokens": 100 * again,
             "seconds of a step": again * step["trains on reflections"],
         },
-        "seconds that the searches of a step need": {**search_seconds(shape, assumed)},
+        "seconds that the searches of a step need": {**estimate.search_seconds(shape, assumed)},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
         "judges on own servers": {"GPUs": judges} if judges else {},
         "calls of a step": {kind.what: kind.calls for kind in calls},
@@ -76,10 +66,10 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
 
 def search_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) -> str:
     """The search engine whose rates bind the step, and what to raise; empty where none does."""
-    times = estimate_times(shape, model, assumed, layout=shape.layout)
-    unbound = sum(estimate_step(times.model_copy(update={"search_seconds": 0.0}), shape).values())
-    needed = search_seconds(shape, assumed)
-    if sum(estimate_step(times, shape).values()) <= unbound:
+    times = estimate.estimate_times(shape, model, assumed, layout=shape.layout)
+    unbound = sum(estimate.estimate_step(times.model_copy(update={"search_seconds": 0.0}), shape).values())
+    needed = estimate.search_seconds(shape, assumed)
+    if sum(estimate.estimate_step(times, shape).values()) <= unbound:
         return ""
     name = max(needed, key=lambda name: needed[name])
     search = getattr(shape.settings.tools, name)
@@ -124,7 +114,7 @@ def print_plan(
         "plans": plans,
         "search bottleneck": search_bottleneck(shape, model, assumed) if plans else "",
         "assumed": assumed.model_dump(),
-        "left out": NOT_ESTIMATED,
+        "left out": estimate.NOT_ESTIMATED,
         "prices as of": max(price.as_of for price in PRICES.values()).isoformat(),
     }
     if as_json:
@@ -133,7 +123,7 @@ def print_plan(
         _show(document, Console(width=_COLUMNS, highlight=False, file=sys.stdout))
     refuse_unfit(config, shape.settings)
     if plans:
-        refuse_small_gpu(plan_memory(shape, model, assumed), shape, assumed.gpu_gib)
+        estimate.refuse_small_gpu(estimate.plan_memory(shape, model, assumed), shape, assumed.gpu_gib)
 
 
 def _show(document: Mapping[str, Any], console: Console) -> None:
