@@ -154,7 +154,7 @@ def examine_reading(
     questions: int | None = None,
 ) -> dict[str, object]:
     """Scores of attempts at all questions of the split, and the statements by band."""
-    policy = LocalPolicy(load_model(folder), load_tokenizer(folder), rows=ROWS)
+    policy = LocalPolicy(load_model(folder), load_tokenizer(folder), rows=ROWS, draft_tokens=3)
 
     async def attempt() -> list[tuple[Question, Rollout]]:
         made: list[tuple[Question, Rollout]] = []
