@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx2
 
 from rubricem_env.testing.loopback import free_port
-from tests.lanes.vllm.tiny_model import MAX_LENGTH, write_model
+from tests.lanes.vllm.tiny_model import CORPUS, MAX_LENGTH, write_model
 
 NAME = "tiny"
 START_SECONDS = 240.0
@@ -29,7 +29,7 @@ SETTINGS = {
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 OPTIONS = (
-    *("--served-model-name", NAME, "--host", "127.0.0.1", "--max-model-len", str(MAX_LENGTH)),
+    *("--served-model-name", NAME, "--host", "127.0.0.1"),
     *("--dtype", "float32", "--enforce-eager", "--max-num-seqs", "8"),
     *("--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"),
 )
@@ -45,14 +45,17 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def serve_tiny(folder: Path) -> Iterator[Served]:
-    """Write the model into `folder` and serve it.
+def serve_tiny(
+    folder: Path, *, corpus: Iterable[str] = CORPUS, max_length: int = MAX_LENGTH, options: Sequence[str] = ()
+) -> Iterator[Served]:
+    """Write the model, with a tokenizer for `corpus`, into `folder` and serve it.
 
     Raises:
         RuntimeError: it did not come up in time; the message ends with its last lines.
     """
-    model, port, log = write_model(folder / "model"), free_port(), folder / "serve.log"
+    model, port, log = write_model(folder / "model", corpus, max_length=max_length), free_port(), folder / "serve.log"
     command = [str(Path(sys.executable).with_name("vllm")), "serve", str(model), "--port", str(port), *OPTIONS]
+    command += ["--max-model-len", str(max_length), *options]
     begun = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(

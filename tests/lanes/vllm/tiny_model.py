@@ -1,5 +1,6 @@
 """Writes a Qwen3 of random weights with a real BPE tokenizer into a folder."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -12,9 +13,12 @@ HEAD_DIM = 64
 """vLLM's attention on a CPU knows 32, 64 and more, and fails at the first request below that."""
 
 
-def write_model(folder: Path) -> Path:
+CORPUS = ("How wide is the Tall Fox? Größe: 12 µm, 川の幅.",)
+
+
+def write_model(folder: Path, corpus: Iterable[str] = CORPUS, *, max_length: int = MAX_LENGTH) -> Path:
     """In float32, with as many ids as the tokenizer has."""
-    tokenizer = tiny_tokenizer(["How wide is the Tall Fox? Größe: 12 µm, 川の幅."])
+    tokenizer = tiny_tokenizer(corpus)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -23,7 +27,7 @@ def write_model(folder: Path) -> Path:
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=HEAD_DIM,
-        max_position_embeddings=MAX_LENGTH,
+        max_position_embeddings=max_length,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
         # Wider than usual, so that some tokens are far likelier than others and a wrong place shows.
