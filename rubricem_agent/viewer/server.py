@@ -22,21 +22,12 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rubricem_agent.viewer import groups
 from rubricem_agent.viewer.ablation import load_ablation
 from rubricem_agent.viewer.api import Comparison, RunCard, RunList
 from rubricem_agent.viewer.bank import BankChange, BankFilter, BankViews
 from rubricem_agent.viewer.curves import compare_runs, make_figures
 from rubricem_agent.viewer.evaluations import ExampleFilter, view_evaluation, view_example, view_examples
-from rubricem_agent.viewer.groups import (
-    latest_names,
-    list_questions,
-    list_tokens,
-    list_trajectories,
-    view_attempt,
-    view_element,
-    view_group,
-    view_history,
-)
 from rubricem_agent.viewer.records import NotThereError, PageFilter, RolloutFilter
 from rubricem_agent.viewer.report import STATIC
 from rubricem_agent.viewer.runs import RunFolder, RunShelf, make_card, make_detail
@@ -268,7 +259,7 @@ def compare(request: Request, shelf: Shelf, run: Annotated[list[str], Query(max_
     if len(training) < 2:
         raise NotThereError("a comparison needs two training runs or more.")
     pairs = [(make_card(one), one.read()) for one in training]
-    policies, judges = zip(*map(latest_names, training), strict=True)
+    policies, judges = zip(*map(groups.latest_names, training), strict=True)
     return answer(request, compare_runs(pairs, policies=policies, judges=judges))
 
 
@@ -315,17 +306,17 @@ Offset = Annotated[int, Query(ge=0, le=2**31 - 1)]
 
 @trajectory_routes.get("/trajectories")
 def list_attempts(request: Request, run: Recorded, wanted: Annotated[RolloutFilter, Query()]) -> Response:
-    return answer(request, list_trajectories(run, wanted))
+    return answer(request, groups.list_trajectories(run, wanted))
 
 
 @trajectory_routes.get("/trajectories/{rollout}")
 def show_trajectory(request: Request, run: Recorded, rollout: str, from_element: ElementNumber = 0) -> Response:
-    return answer(request, view_attempt(run, rollout, from_element=from_element))
+    return answer(request, groups.view_attempt(run, rollout, from_element=from_element))
 
 
 @trajectory_routes.get("/trajectories/{rollout}/elements/{index}")
 def show_element(request: Request, run: Recorded, rollout: str, index: int, offset: Offset = 0) -> Response:
-    return answer(request, view_element(run, rollout, max(index, 0), offset=offset))
+    return answer(request, groups.view_element(run, rollout, max(index, 0), offset=offset))
 
 
 @trajectory_routes.get("/trajectories/{rollout}/tokens")
@@ -336,22 +327,22 @@ def show_tokens(
     offset: Offset = 0,
     limit: Annotated[int, Query(ge=1, le=5_000)] = 2_000,
 ) -> Response:
-    return answer(request, list_tokens(run, rollout, offset=offset, limit=limit))
+    return answer(request, groups.list_tokens(run, rollout, offset=offset, limit=limit))
 
 
 @trajectory_routes.get("/groups/{group}")
 def show_group(request: Request, run: Recorded, group: str, sort: GroupSort = "attempt") -> Response:
-    return answer(request, view_group(run, group, sort=sort))
+    return answer(request, groups.view_group(run, group, sort=sort))
 
 
 @trajectory_routes.get("/questions")
 def show_questions(request: Request, run: Recorded, wanted: Annotated[PageFilter, Query()]) -> Response:
-    return answer(request, list_questions(run, wanted))
+    return answer(request, groups.list_questions(run, wanted))
 
 
 @trajectory_routes.get("/questions/{question}")
 def show_rubrics(request: Request, run: Recorded, question: str) -> Response:
-    return answer(request, view_history(run, question))
+    return answer(request, groups.view_history(run, question))
 
 
 def make_app(shelf: RunShelf, *, token: str) -> ASGIApp:
