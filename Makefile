@@ -34,10 +34,13 @@ demo: $(VENV)/.installed-core
 	$(BIN)/rubricem train demo_almanac
 	$(BIN)/rubricem report runs/demo/training
 
-# One process checks the types while another runs the tests of the core. When either has ended, two more begin with the
-# rest. What they print may mix, so that the dots appear while the tests run. No test runs twice.
+# What most tests do is wait, so three processes for the rest and one for the core keep two cores busy. The rest begins
+# first: its modules are imported while the types are checked. macOS cannot fork what has imported torch.
+PROCESSES := $(if $(filter Darwin,$(shell uname)),-n 2 --dist loadfile --no-loadscope-reorder,-p tests.forked --forks 3)
+
+# What is printed may mix, so that the dots appear while the tests run. No test runs twice.
 test: $(VENV)/.installed-test
-	$(MAKE) --jobs 2 --no-print-directory lint core-tests other-tests
+	$(MAKE) --jobs 2 --no-print-directory other-tests lint core-tests
 	$(BIN)/python -m coverage combine --append --quiet .coverage-core
 	$(BIN)/python -m coverage report --skip-covered --fail-under=95
 
@@ -47,7 +50,7 @@ core-tests: $(VENV)/.installed-test
 	$(BIN)/python -m coverage report --include='$(CORE)' --fail-under=100
 
 other-tests: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
+	$(BIN)/python -m pytest $(PROCESSES) --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
