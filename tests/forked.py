@@ -1,19 +1,22 @@
 """pytest plugin: imports and collects once, then forks processes that share the files; `-p tests.forked --forks 2`.
 
 pytest-xdist starts processes that import and collect everything each for itself. Reports are pytest's own. A process
-that dies fails the test it was at, and another takes its place. A file stays in one process.
+that dies fails the test it was at, and another takes its place. A file stays in one process. The fork server that
+tests have from multiprocessing is a fork as well, so that what it copies has imported everything.
 """
 
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
 from collections import deque
 from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe, wait
-from typing import NamedTuple, NoReturn
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, Pipe, arbitrary_address, wait
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -39,6 +42,46 @@ class Child(NamedTuple):
     pipe: Connection
 
 
+class Server(NamedTuple):
+    pid: int
+    alive: int
+
+
+def fork_server() -> Server | None:
+    """The fork server of multiprocessing, as a fork of this process: one that is started imports torch for 5 s.
+
+    Python 3.14 has another protocol; there each process of the tests starts a server when it needs one.
+    """
+    if sys.version_info >= (3, 14):
+        return None
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address := arbitrary_address("AF_UNIX"))
+        listener.listen()
+        readable, alive = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            stop_coverage()
+            os.close(alive)
+            try:
+                forkserver.main(os.dup(listener.fileno()), readable, [])
+            finally:
+                os._exit(0)
+        os.close(readable)
+    one = forkserver._forkserver
+    one._forkserver_address, one._forkserver_alive_fd, one._forkserver_pid = address, alive, pid
+    # It would look whether its child is alive, and it is not the child of those that ask.
+    one.ensure_running = lambda: None
+    return Server(pid, alive)
+
+
+def stop_coverage() -> Any:
+    """The coverage that ran here, if any did."""
+    running = sys.modules["coverage"].Coverage.current() if "coverage" in sys.modules else None
+    if running is not None:
+        running.stop()
+    return running
+
+
 class Dispatcher:
     """Gives each process a file whenever it has none, and passes its reports on to pytest."""
 
@@ -60,6 +103,7 @@ class Dispatcher:
         self.session.config._tmp_path_factory.getbasetemp()
         gc.collect()
         gc.freeze()
+        server = fork_server()
         try:
             for _ in range(min(count, len(self.waiting))):
                 self.fork()
@@ -71,6 +115,10 @@ class Dispatcher:
                 with suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGTERM)
                 os.waitpid(child.pid, 0)
+            if server is not None:
+                # It ends when no process is left that could ask it for a copy; its processor time is counted with ours.
+                os.close(server.alive)
+                os.waitpid(server.pid, 0)
 
     def fork(self) -> None:
         ours, theirs = Pipe()
@@ -182,7 +230,6 @@ class Worker:
 
     def finish(self) -> None:
         """What a process leaves at its end: what it has covered, and exceptions that nobody has seen."""
-        if "coverage" in sys.modules and (running := sys.modules["coverage"].Coverage.current()):
-            running.stop()
+        if running := stop_coverage():
             running.save()
         self.config._ensure_unconfigure()

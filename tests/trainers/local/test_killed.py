@@ -82,7 +82,8 @@ def start(config: Path, out: Path, *changes: str) -> subprocess.Popen[str]:
 class Forked:
     """The trainer as a process of its own that has imported everything: a copy of one that only imports.
 
-    A start of the command is seven seconds of imports. All copies have the same order of sets, the command another.
+    A start of the command is seven seconds of imports. In `make test` the server is there already (tests/forked.py). All
+    copies have the same order of sets, the command another.
     """
 
     context = multiprocessing.get_context("forkserver")
@@ -186,8 +187,8 @@ def test_a_run_killed_at_five_random_moments_and_resumed_has_the_curve_of_one_th
 
 
 def test_an_interrupt_says_how_to_go_on_and_a_second_one_does_not_wait(config, tmp_path):
-    trainer = start(config, tmp_path)
-    wait_until(lambda: checkpoint_steps(tmp_path / "checkpoints"))
+    trainer = Forked(config, tmp_path / "run")
+    wait_until(lambda: checkpoint_steps(tmp_path / "run" / "checkpoints"))
     trainer.send_signal(signal.SIGINT)
     time.sleep(0.05)
     trainer.send_signal(signal.SIGINT)
@@ -200,4 +201,4 @@ def test_an_interrupt_says_how_to_go_on_and_a_second_one_does_not_wait(config, t
     )
     assert "Traceback" not in told
     assert time.monotonic() - asked < 30
-    assert last_step(tmp_path) < STEPS
+    assert last_step(tmp_path / "run") < STEPS
