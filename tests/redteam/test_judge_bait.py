@@ -96,6 +96,7 @@ async def test_bait_never_raises_a_score_of_the_rules(bait):
         assert scores[1] <= scores[0]
 
 
+@pytest.mark.no_cover
 @settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_the_rules_never_read_a_page(page):

@@ -195,6 +195,7 @@ def test_violations_come_in_the_order_of_their_place():
     assert len(starts) > 3
 
 
+@pytest.mark.no_cover
 def test_a_megabyte_of_tags_is_one_turn():
     turn = parse_turn("<review></structured_plan>" * 40_000)
     assert Code.NO_ACTION in {found.code for found in turn.violations}

@@ -1,5 +1,6 @@
 """What holds for any text whatever, in any pieces."""
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
@@ -36,6 +37,7 @@ def test_a_turn_is_the_same_in_any_pieces_up_to_where_it_ends(pieces):
     assert (grown.call, grown.answer, grown.blocks, grown.end) == (whole.call, whole.answer, whole.blocks, whole.end)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=500)
 @given(emissions, emissions)
 def test_what_is_written_after_an_action_cannot_change_it(text, more):
@@ -53,6 +55,7 @@ def test_any_text_is_a_turn_and_keeps_its_text(text):
     assert turn.has_action or turn.violations
 
 
+@pytest.mark.no_cover
 @settings(max_examples=500)
 @given(emissions)
 def test_blocks_lie_in_order_and_sections_inside_their_block(text):
@@ -67,6 +70,7 @@ def test_blocks_lie_in_order_and_sections_inside_their_block(text):
             inside = section.end
 
 
+@pytest.mark.no_cover
 @settings(max_examples=500)
 @given(st.lists(emissions, max_size=6), st.sampled_from(["think", "review_tag"]))
 def test_stage_spans_partition_the_policys_text(texts, review_start):
@@ -79,6 +83,7 @@ def test_stage_spans_partition_the_policys_text(texts, review_start):
     assert covered == sum(map(len, texts))
 
 
+@pytest.mark.no_cover
 @given(st.lists(st.tuples(st.sampled_from(Origin), emissions), max_size=8))
 def test_any_segments_can_be_read(parts):
     segments = tuple(Segment(origin=origin, text=text) for origin, text in parts)
