@@ -77,6 +77,7 @@ def test_steps_without_an_update_are_left_out():
     assert find_collapse(lines, WATCH) is None
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(20))
 def test_a_healthy_run_with_noise_and_falling_entropy_is_left_alone(seed):
     rng = np.random.default_rng(seed)

@@ -92,6 +92,7 @@ def spoken(tokens):
     return [token_id for token_id in written if token_id not in TOKENIZER.end_ids]
 
 
+@pytest.mark.no_cover
 @settings(max_examples=150)
 @given(TURNS)
 def test_mask_and_stages_partition_the_ids(turns):
@@ -103,6 +104,7 @@ def test_mask_and_stages_partition_the_ids(turns):
     assert all(logprob == 0.0 for logprob, own in zip(tokens.logprobs, tokens.policy_mask, strict=True) if not own)
 
 
+@pytest.mark.no_cover
 @settings(max_examples=150)
 @given(TURNS)
 def test_policy_ids_decode_to_the_policys_text_but_for_what_hangs_over(turns):

@@ -77,6 +77,7 @@ def test_the_archive_keeps_the_newest():
 MARKS = st.dictionaries(st.integers(0, 30), st.lists(st.integers(0, 2), max_size=8), max_size=30)
 
 
+@pytest.mark.no_cover
 @given(st.lists(MARKS, max_size=5))
 def test_caps_hold_after_every_step_and_a_rubric_is_in_one_place_only(steps):
     rubrics = RubricSet()

@@ -209,6 +209,7 @@ def test_a_second_process_does_not_write_into_the_folder_of_a_running_one(config
     assert not (config.out / "metrics.jsonl").exists()
 
 
+@pytest.mark.no_cover
 def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(config):
     references = ReferenceSettings(share=0.5, internalise=True)
     parts = make_parts(config.model_copy(update={"group_size": 4, "references": references}))

@@ -290,6 +290,7 @@ async def test_a_dead_engine_fails_the_reflection_and_nothing_else(model_folder)
     assert flat_metrics(metrics)["rubricem/failed_reflections/count"] == 1.0
 
 
+@pytest.mark.no_cover
 async def test_a_loaded_service_has_the_same_bank_and_rubrics_and_the_outcomes_that_are_not_trained_on(
     model_folder, tokenizer, tmp_path
 ):

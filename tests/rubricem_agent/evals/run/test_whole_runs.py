@@ -40,6 +40,7 @@ def test_a_whole_run_gives_the_number_worked_by_hand(run, make_config, name, mod
     assert finished.scores.headline.score == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("name", "mode", "share"), [(name, mode, (0.3, 0.77)[at % 2]) for at, (name, mode, _) in enumerate(RUNS)]
 )
