@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, Pipe, arbitrary_address, wait
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -46,18 +46,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
-class Child(NamedTuple):
-    pid: int
-    pipe: Connection
-
-
-class Server(NamedTuple):
-    pid: int
-    alive: int
-
-
-def fork_server() -> Server | None:
-    """The fork server of multiprocessing, as a fork of this process: one that is started imports torch for 5 s.
+def fork_server() -> int | None:
+    """Forks this process as the fork server of multiprocessing, and gives its pid: a started one imports torch for 5 s.
 
     Python 3.14 has another protocol; there each process of the tests starts a server when it needs one.
     """
@@ -78,9 +68,9 @@ def fork_server() -> Server | None:
         os.close(readable)
     one = forkserver._forkserver
     one._forkserver_address, one._forkserver_alive_fd, one._forkserver_pid = address, alive, pid
-    # It would look whether its child is alive, and it is not the child of those that ask.
+    # Its own looks whether the server is alive, and can do so in the parent of the server alone.
     one.ensure_running = lambda: None
-    return Server(pid, alive)
+    return pid
 
 
 def stop_coverage() -> Any:
@@ -97,7 +87,8 @@ class Dispatcher:
     def __init__(self, session: pytest.Session) -> None:
         self.session = session
         self.hook = session.config.hook
-        self.children: dict[Connection, Child] = {}
+        self.children: dict[Connection, int] = {}
+        """The pid at the other end."""
         self.given: dict[Connection, deque[int]] = {}
         """What each process has still to do; it is at the first."""
         files: dict[object, Group] = {}
@@ -107,7 +98,9 @@ class Dispatcher:
 
     def run(self, count: int) -> None:
         if threading.active_count() > 1:
-            raise pytest.UsageError(f"a module started a thread on import, and is forked: {threading.enumerate()}")
+            raise pytest.UsageError(
+                f"a module starts a thread when it is imported, and no fork has it: {threading.enumerate()}"
+            )
         # One folder for the files of all processes. What is frozen is not copied when a process collects its garbage.
         self.session.config._tmp_path_factory.getbasetemp()
         gc.collect()
@@ -121,14 +114,13 @@ class Dispatcher:
                 for pipe in wait(list(self.children)):
                     self.receive(pipe)
         finally:
-            for child in self.children.values():
+            for pid in self.children.values():
                 with suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGTERM)
-                os.waitpid(child.pid, 0)
+                    os.kill(pid, signal.SIGTERM)
+                os.waitpid(pid, 0)
             if server is not None:
-                # It ends when no process is left that could ask it for a copy; its processor time is counted with ours.
-                os.close(server.alive)
-                os.waitpid(server.pid, 0)
+                os.kill(server, signal.SIGTERM)
+                os.waitpid(server, 0)
 
     def fork(self) -> None:
         ours, theirs = Pipe()
@@ -141,7 +133,7 @@ class Dispatcher:
                 other.close()
             Worker(self.session, theirs).run_and_exit()
         theirs.close()
-        self.children[ours] = Child(pid, ours)
+        self.children[ours] = pid
         self.given[ours] = deque()
         self.give(ours)
 
@@ -172,9 +164,9 @@ class Dispatcher:
 
     def bury(self, pipe: Connection) -> None:
         """A process has ended: well if it had nothing to do, or else its test has failed and the others are run."""
-        child, left = self.children.pop(pipe), self.given.pop(pipe)
+        pid, left = self.children.pop(pipe), self.given.pop(pipe)
         pipe.close()
-        code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if not left and code == 0:
             return
         item = self.session.items[left.popleft()] if left else None
