@@ -146,16 +146,10 @@ class Drafts:
         """Always as many: every pass is as wide, whatever was seen before."""
         context = list(ids[-DRAFT_ORDERS[0] :])
         for _ in range(self.size):
-            context.append(self._next(context))
+            keys = (tuple(context[-order:]) for order in DRAFT_ORDERS)
+            found = (known[key] for key in keys for known in (self._recent, self._older) if key in known)
+            context.append(next(found, context[-1]))
         return context[-self.size :]
-
-    def _next(self, context: Sequence[int]) -> int:
-        for order in DRAFT_ORDERS:
-            key = tuple(context[-order:])
-            guess = self._recent.get(key, self._older.get(key))
-            if guess is not None:
-                return guess
-        return context[-1]
 
 
 class Job:

@@ -215,11 +215,9 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = ctx.saved_tensors
-        # The wider one second.
-        if weight.shape[0] > weight.shape[1]:
-            grad_weight = _onednn(states.T, upstream.T).T
-        else:
-            grad_weight = _onednn(upstream.T, states.T)
+        is_tall = weight.shape[0] > weight.shape[1]
+        # oneDNN is faster with the wider one second.
+        grad_weight = _onednn(states.T, upstream.T).T if is_tall else _onednn(upstream.T, states.T)
         return _onednn(upstream, weight.T), grad_weight
 
 
