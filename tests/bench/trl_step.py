@@ -33,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
 from rubricem_agent.policy.decoder import Qwen3Decoder
-from rubricem_agent.policy.local import Batcher, CacheRow, Job, RandomNumbers, load_model
+from rubricem_agent.policy.local import Batcher, CacheRow, Drafts, Job, RandomNumbers, load_model
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.tokens import NO_STAGE
 from rubricem_env.env.research_env import offline_queries
@@ -44,7 +44,7 @@ from trainers.local.packed_qwen3 import pack_samples
 
 QUESTIONS, GROUP_SIZE = 8, 8
 ATTEMPTS = QUESTIONS * GROUP_SIZE
-LEARNING_RATE, MAX_NORM, KL, PACK_TOKENS = 1e-4, 1.0, 0.001, 4_096
+LEARNING_RATE, MAX_NORM, KL, PACK_TOKENS, DRAFT_TOKENS = 1e-4, 1.0, 0.001, 2_048, 3
 STEP, SAMPLING, REFERENCE, UPDATE = "step", "sampling", "log-probabilities under the reference", "update"
 
 
@@ -90,7 +90,7 @@ class Ours:
         self._shape = shape
         self._rng = np.random.default_rng(0)
         longest = max(map(len, shape.ids)) + shape.tokens
-        self._batcher = Batcher(Qwen3Decoder(model, rows=ATTEMPTS, max_length=longest))
+        self._batcher = Batcher(Qwen3Decoder(model, rows=ATTEMPTS, max_length=longest), drafts=Drafts(DRAFT_TOKENS))
         self._learner = Learner(
             model,
             learning_rate=LEARNING_RATE,
