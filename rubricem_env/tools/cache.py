@@ -11,6 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -113,18 +114,17 @@ def _open(path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            # Fails at once where another process is doing it; the mode is the file's, so one is enough.
+            with suppress(sqlite3.OperationalError):
+                connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
-            with connection:
-                connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
-                connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
+            connection.execute("CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, text TEXT, expires REAL)")
+            connection.execute("CREATE INDEX IF NOT EXISTS by_expiry ON results (expires)")
         except sqlite3.DatabaseError:
             connection.close()
             raise
     except (OSError, sqlite3.DatabaseError) as cause:
-        raise FileFormatError(
-            f"the tool cache {path} cannot be used: {cause}. Delete it or name another file."
-        ) from cause
+        raise FileFormatError(f"the tool cache {path} cannot be used: {cause}. Delete it or name another.") from cause
     return connection
 
 

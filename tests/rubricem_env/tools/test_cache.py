@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -211,6 +212,21 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+async def test_a_file_that_another_process_is_just_making_is_waited_for(tmp_path):
+    path = tmp_path / "new.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    store = SqliteStore(path, time.time)
+    writing = asyncio.create_task(store.put("key", "text"))
+    done, _ = await asyncio.wait([writing], timeout=0.3)
+    assert not done
+    other.execute("COMMIT")
+    other.close()
+    await writing
+    assert await store.get("key") == "text"
+    await store.aclose()
 
 
 async def test_four_processes_write_one_file_and_lose_nothing(tmp_path):
