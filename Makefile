@@ -34,9 +34,9 @@ demo: $(VENV)/.installed-core
 	$(BIN)/rubricem train demo_almanac
 	$(BIN)/rubricem report runs/demo/training
 
-# What most tests do is wait, so three processes for the rest and one for the core keep two cores busy. The rest begins
+# What most tests do is wait, so four processes for the rest and one for the core keep two cores busy. The rest begins
 # first: its modules are imported while the types are checked. macOS cannot fork what has imported torch.
-PROCESSES := $(if $(filter Darwin,$(shell uname)),-n 2 --dist loadfile --no-loadscope-reorder,-p tests.forked --forks 3)
+PROCESSES := $(if $(filter Darwin,$(shell uname)),-n 2 --dist loadfile --no-loadscope-reorder,-p tests.forked --forks 4)
 
 # What is printed may mix, so that the dots appear while the tests run. No test runs twice.
 test: $(VENV)/.installed-test
