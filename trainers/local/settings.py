@@ -70,7 +70,7 @@ class LocalConfig(RecipeSettings):
     threads: Annotated[int, Field(ge=1, exclude=True)] = 1
     """Cores of a CPU that decode and update at once: shares of the rows, passes of samples. No number depends on it."""
     draft_tokens: Annotated[int, Field(ge=0, exclude=True)] = 0
-    """Guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). It draws the same."""
+    """Guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). The same tokens are drawn."""
     system: str | None = None
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac."""
     reference_tokens: Count = 512
