@@ -157,7 +157,7 @@ async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) 
 
 def step_reward(judgement: Judgement | None, stages: tuple[Stage, ...]) -> float:
     """The sum of the scores. A missing score adds nothing; `info` gives the reason."""
-    return sum((judgement.score(stage) or 0.0 for stage in stages), 0.0) if judgement else 0.0
+    return sum((judgement.score(stage) or 0.0 for stage in stages), 0.0) if judgement is not None else 0.0
 
 
 def score_info(judgement: Judgement | None, stages: tuple[Stage, ...]) -> dict[str, float | str | None]:
