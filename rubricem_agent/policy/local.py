@@ -207,7 +207,7 @@ class Batcher:
 
     def __init__(self, decoder: RowDecoder, *, on_one_core: bool = False, drafts: Drafts | None = None) -> None:
         self._decoder = decoder
-        self._drafts = drafts if drafts and drafts.size and decoder.can_rewind else None
+        self._drafts = drafts if decoder.can_rewind else None
         self._jobs: dict[int, Job] = {}
         self._thread = ThreadPoolExecutor(1, "decode", partial(torch.set_num_threads, 1) if on_one_core else None)
         self._task: asyncio.Task[None] | None = None
@@ -384,7 +384,7 @@ class LocalPolicy:
         each = -(-rows // threads)
         self.max_length = max_positions(model.config, max_length)
         decoders = [open_decoder(model, rows=each, max_length=self.max_length) for _ in range(threads)]
-        drafts = Drafts(draft_tokens)
+        drafts = Drafts(draft_tokens) if draft_tokens else None
         self.batchers = [Batcher(one, on_one_core=threads > 1, drafts=drafts) for one in decoders]
         self.tokenizer = tokenizer
         self.name = name
