@@ -198,13 +198,9 @@ def test_random_numbers_that_were_not_used_come_again():
     assert numbers.peek(2) == expected[1:3]
 
 
-async def test_each_beginning_is_read_once_however_many_share_it(model, tokenizer, monkeypatch):
-    read = []
-    whole = Qwen3Decoder.logits
-    monkeypatch.setattr(
-        Qwen3Decoder, "logits", lambda self, feeds: read.extend(len(one.ids) for one in feeds) or whole(self, feeds)
-    )
+async def test_each_beginning_is_read_once_however_many_share_it(model, tokenizer):
     policy = LocalPolicy(model, tokenizer, rows=6, max_length=2_000)
+    counting = policy.batchers[0]._decoder = Counting(model, rows=6, max_length=2_000)
     questions = ["How wide is the river Tall Fox? " * 30, "Who maps the river Low Owl? " * 30]
     openings = [Opening("Search, then answer. " * 20, question) for question in questions]
     conversations = [policy.open(one, sampling=Sampling(), seed=seed) for seed in range(3) for one in openings]
@@ -213,6 +209,7 @@ async def test_each_beginning_is_read_once_however_many_share_it(model, tokenize
     first, second = (tokenizer.encode_opening(one) for one in openings)
     alike = common_prefix(first, second)
     # One reads the first question, one what the second has of its own; the four others a token at a time, as all draw.
+    read = [size for widths in counting.widths for size in widths]
     assert sum(size for size in read if size > 1) == len(first) + len(second) - alike
 
 
