@@ -16,6 +16,7 @@ from collections import deque
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, Pipe, arbitrary_address, wait
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import pytest
@@ -215,11 +216,12 @@ class Worker:
         # pytest tells a new plugin the warnings of before, which have been told.
         plugins.register(self, "forked-worker")
         self.begun = True
-        # The files in which the parent captures output are its own.
+        # Output goes to files of this process, under the numbers of the parent's: modules may hold the parent's objects.
         capture = plugins.getplugin("capturemanager")
-        capture.stop_global_capturing()
-        capture.start_global_capturing()
-        capture.suspend_global_capture()
+        if capture._method == "fd":
+            for stream in (capture._global_capturing.out, capture._global_capturing.err):
+                with TemporaryFile() as file:
+                    os.dup2(file.fileno(), stream.tmpfile.fileno(), inheritable=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self.config.hook.pytest_report_to_serializable(config=self.config, report=report)

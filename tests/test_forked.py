@@ -20,8 +20,11 @@ def test_after_it_is_run(): pass
 def test_is_skipped(): pass
 """,
     "test_fails.py": """
+import sys
 import warnings
 import pytest
+
+STDERR = sys.stderr
 
 @pytest.fixture
 def broken():
@@ -30,6 +33,7 @@ def broken():
 
 def test_fails():
     print("said before")
+    print("said to an older object", file=STDERR)
     assert [1, 2] == [1, 3]
 
 def test_of_the_fixture(broken): pass
@@ -65,6 +69,7 @@ def test_failures_are_told_and_a_process_that_dies_fails_its_test_alone(folder):
     assert "a process of the tests ended with 0 at this test" in done.stdout
     assert "At index 1 diff: 2 != 3" in done.stdout
     assert "said before" in done.stdout
+    assert "said to an older object" in done.stdout
     assert "ValueError: at its end" in done.stdout
     assert "UserWarning: take care" in done.stdout
     assert "not here" in done.stdout
