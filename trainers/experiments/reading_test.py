@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,14 +107,12 @@ def statements(reading: Reading) -> Iterator[Statement]:
                     continue
                 source = before or cited or after
                 said = f"{name} has {plain} {value}."
-                rivals = {
-                    each for (other, of), these in values.items() if of == plain and other != name for each in these
-                }
+                others = (these for (other, of), these in values.items() if of == plain and other != name)
                 yield Statement(
                     value in values[name, plain],
                     said in shown.get(source, "") if source else None,
                     len(shown),
-                    len(rivals),
+                    len(set().union(*others)),
                     length,
                 )
 
@@ -144,7 +143,7 @@ def by_band(said: Sequence[Statement]) -> dict[str, dict[str, float]]:
     }
 
 
-def examine_reading(
+def answer_worlds(
     folder: Path,
     worlds: Sequence[int],
     split: Split,
@@ -152,13 +151,13 @@ def examine_reading(
     temperature: float,
     system: str = SYSTEM,
     questions: int | None = None,
-) -> dict[str, object]:
-    """Scores of attempts at all questions of the split, and the statements by band."""
+) -> list[tuple[Question, Rollout]]:
+    """A policy's attempts at all questions of the split in these worlds, or at so many of each."""
     policy = LocalPolicy(load_model(folder), load_tokenizer(folder), rows=ROWS, draft_tokens=3)
 
     async def attempt() -> list[tuple[Question, Rollout]]:
         made: list[tuple[Question, Rollout]] = []
-        try:
+        async with aclosing(policy):
             for number in worlds:
                 world = Almanac.from_seed(number)
                 asked = world.questions_of(split)[:questions]
@@ -175,13 +174,15 @@ def examine_reading(
                 for failure in (rollout.failure for rollout in rollouts if rollout.failure):
                     raise ModelError(failure)
                 made += zip(asked, rollouts, strict=True)
-        finally:
-            await policy.aclose()
         return made
 
-    made = asyncio.run(attempt())
-    said = [statement for _, rollout in made for statement in statements(rollout.reading)]
-    return {"temperature": temperature, **score_attempts(made), "reading": by_band(said)}
+    return asyncio.run(attempt())
+
+
+def examine_reading(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, object]:
+    """Scores of the attempts, and their statements by band."""
+    said = [statement for _, rollout in attempts for statement in statements(rollout.reading)]
+    return {**score_attempts(attempts), "reading": by_band(said)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -199,10 +200,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def test() -> None:
         worlds = range(chosen.seed, chosen.seed + chosen.worlds)
-        results = [
-            examine_reading(chosen.model, worlds, chosen.split, temperature=warmth, questions=chosen.questions)
-            for warmth in (0.0, 1.0)
-        ]
+        results = []
+        for warmth in (0.0, 1.0):
+            made = answer_worlds(chosen.model, worlds, chosen.split, temperature=warmth, questions=chosen.questions)
+            results.append({"temperature": warmth, **examine_reading(made)})
         text = json.dumps(results, indent=1)
         sys.stdout.write(f"{text}\n")
         if chosen.json:

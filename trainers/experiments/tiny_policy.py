@@ -3,7 +3,6 @@
     python -m rubricem_trainers.experiments.tiny_policy --config tiny_policy [num_worlds=4 ...]
 
 The traces go through the pipeline of any teacher: rounds, rejection, normalisation, ChatML with loss spans.
-The result should nearly always write a valid scaffold, with about half of the answers right.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ from rubricem_env.world.questions import Question
 from ..settings import make_out, read_command, run_command
 from ..sft_parts.checkpoint import refuse_other_run
 from . import tiny_pretraining
-from .reading_test import examine_reading
+from .reading_test import answer_worlds, examine_reading
 from .tiny_training import Course, batches, copied_share, restore, train_course
 
 Count = Annotated[int, Field(ge=1)]
@@ -332,8 +331,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # One thread: the same sums in the same order.
         torch.set_num_threads(1)
         model = train(config, make_samples(config))
-        scores = examine_reading(model, [SHIPPED_SEED], config.exam_split, temperature=0.0, system=config.system)
-        text = json.dumps(scores, indent=1)
+        made = answer_worlds(model, [SHIPPED_SEED], config.exam_split, temperature=0.0, system=config.system)
+        text = json.dumps(examine_reading(made), indent=1)
         (config.out / "exam.json").write_text(f"{text}\n", encoding="utf-8")
         sys.stdout.write(f"{text}\n")
 
