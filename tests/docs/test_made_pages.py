@@ -38,6 +38,12 @@ def test_every_figure_is_what_its_script_draws(figures):
     assert kept == drawn, "run `make docs-figures`"
 
 
+def test_every_chart_is_what_its_data_give():
+    charts = load("charts")
+    for name, draw in charts.CHARTS.items():
+        assert (charts.FOLDER / name).read_text(encoding="utf-8") == draw(), f"{name}: run `make docs-figures`"
+
+
 def test_every_key_says_what_may_stand_there():
     page = (DOCS / "reference" / "configuration.md").read_text(encoding="utf-8")
     assert not re.search(r"class '|typing\.|Annotated|Ellipsis", page)
