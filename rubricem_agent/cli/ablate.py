@@ -19,16 +19,7 @@ from rubricem_agent.build.training import (
 from rubricem_agent.cli.terminal import Terminal, command, plain_table
 from rubricem_agent.cli.train import ChangesArgument
 from rubricem_agent.files import writing
-from rubricem_agent.learn.metrics import (
-    METRICS_FILE,
-    RECIPES,
-    Recipe,
-    RecordedRun,
-    RunLog,
-    choose_recipes,
-    read_log,
-    read_run,
-)
+from rubricem_agent.learn import metrics
 from rubricem_agent.learn.monitor import make_expected
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, render_arena, render_figure, result_cells, summarise
 from rubricem_agent.viewer.report import render_report
@@ -42,7 +33,7 @@ _FREE_SETTINGS = {"credit", "meta_policy", "seed", "steps", "out", "evaluate_eve
 class AblationRun(NamedTuple):
     """One recipe with one seed."""
 
-    recipe: Recipe
+    recipe: metrics.Recipe
     seed: int
     trainer: TrainerCommand
 
@@ -51,10 +42,10 @@ class AblationRun(NamedTuple):
         return f"{self.recipe.title}, seed {self.seed}"
 
     @property
-    def log(self) -> RunLog:
+    def log(self) -> metrics.RunLog:
         """Empty before the run has written one."""
         out = self.trainer.out
-        return read_log(out) if (out / METRICS_FILE).is_file() else RunLog([], [], [])
+        return metrics.read_log(out) if (out / metrics.METRICS_FILE).is_file() else metrics.RunLog([], [], [])
 
     @property
     def is_finished(self) -> bool:
@@ -63,7 +54,7 @@ class AblationRun(NamedTuple):
 
 
 def list_runs(
-    base: TrainerCommand, *, seeds: int, steps: int | None, recipes: Sequence[Recipe] = RECIPES
+    base: TrainerCommand, *, seeds: int, steps: int | None, recipes: Sequence[metrics.Recipe] = metrics.RECIPES
 ) -> list[AblationRun]:
     """Every recipe with every seed, seed by seed, so that an interrupted ablation has whole comparisons."""
     runs = []
@@ -122,7 +113,7 @@ def _check_settings(runs: Sequence[AblationRun], config: Path, changes: Sequence
     for run in runs:
         if not run.is_finished:
             continue
-        recorded = read_run(run.trainer.out).settings
+        recorded = metrics.read_run(run.trainer.out).settings
         for key, value in read_local_settings(config, [*changes, *run.recipe.more]).items():
             if key in recorded and key not in _FREE_SETTINGS and _differs(value, recorded[key]):
                 raise ConfigError(
@@ -159,7 +150,7 @@ def ablate(
 ) -> None:
     """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command resumes."""
     base = read_trainer_command(config, changes or [])
-    recipes = choose_recipes(methods) if methods else RECIPES
+    recipes = metrics.choose_recipes(methods) if methods else metrics.RECIPES
     runs = list_runs(base, seeds=seeds, steps=steps, recipes=recipes)
     if finished:
         runs = [run for run in runs if run.is_finished]
@@ -168,9 +159,9 @@ def ablate(
     if failures:
         reasons = "; ".join(f"{name}: {message}" for name, message in failures.items())
         raise UsageError(f"{len(failures)} of {len(runs)} runs failed; the same command tries them again. {reasons}")
-    trained: dict[str, dict[int, RecordedRun]] = {}
+    trained: dict[str, dict[int, metrics.RecordedRun]] = {}
     for run in runs:
-        trained.setdefault(run.recipe.name, {})[run.seed] = read_run(run.trainer.out)
+        trained.setdefault(run.recipe.name, {})[run.seed] = metrics.read_run(run.trainer.out)
     logs = {name: {seed: run.log for seed, run in of_recipe.items()} for name, of_recipe in trained.items()}
     wanted = steps or base.steps
     written = f"rubricem ablate {config} {' '.join(changes or [])}".rstrip() + f" --seeds {seeds} --steps {wanted}"
@@ -208,7 +199,7 @@ def _run_watched(runs: list[AblationRun], *, jobs: int, terminal: Terminal) -> d
         raise typer.Exit(130) from interrupt
 
 
-def _write(out: Path, ablation: Ablation, trained: dict[str, dict[int, RecordedRun]]) -> None:
+def _write(out: Path, ablation: Ablation, trained: dict[str, dict[int, metrics.RecordedRun]]) -> None:
     with writing(out, "Free some space; the runs remain."):
         (out / ABLATION_FILE).write_text(ablation.model_dump_json(indent=1) + "\n", encoding="utf-8")
         (out / "ablation.svg").write_text(render_figure(ablation), encoding="utf-8")

@@ -19,16 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from rubricem_agent.learn.metrics import (
-    METRICS_FILE,
-    NumberPath,
-    RunLog,
-    StepLine,
-    answers_by_step,
-    append_line,
-    read_log,
-    read_number,
-)
+from rubricem_agent.learn import metrics
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.inputs import package_text, read_text, validating
@@ -58,7 +49,7 @@ class WatchSettings(Frozen):
     """Attempts that strict mode accepts, as a share of their first level."""
 
 
-_Sign = tuple[str, str, NumberPath, Literal["floor", "limit"], bool]
+_Sign = tuple[str, str, metrics.NumberPath, Literal["floor", "limit"], bool]
 """A threshold's key, what it watches, its number on a line, the direction, and whether it is relative to the beginning."""
 _SIGNS: Sequence[_Sign] = (
     ("shortest_answer", "answers are shrinking: words", ("habits", "answer_words"), "floor", True),
@@ -71,16 +62,16 @@ _SIGNS: Sequence[_Sign] = (
 )
 
 
-def find_collapse(lines: Sequence[StepLine], settings: WatchSettings) -> str | None:
+def find_collapse(lines: Sequence[metrics.StepLine], settings: WatchSettings) -> str | None:
     """The first sign of collapse in the latest steps as a sentence; None for a healthy run."""
     return next((warning for sign in _SIGNS if (warning := _check_sign(sign, lines, settings))), None)
 
 
-def _check_sign(sign: _Sign, lines: Sequence[StepLine], settings: WatchSettings) -> str | None:
+def _check_sign(sign: _Sign, lines: Sequence[metrics.StepLine], settings: WatchSettings) -> str | None:
     key, what, path, direction, is_relative = sign
     threshold: float | None = getattr(settings, key)
     window = settings.window
-    values = [value for line in lines if (value := read_number(line, path)) is not None]
+    values = [value for line in lines if (value := metrics.read_number(line, path)) is not None]
     if threshold is None or len(values) < 2 * window:
         return None
     first, present = sum(values[:window]) / window, sum(values[-window:]) / window
@@ -109,7 +100,7 @@ class DriftSettings(Frozen):
     """How far the judge's rise may exceed the truth's."""
 
 
-def measure_rise(lines: Sequence[StepLine], window: int) -> tuple[float, float] | None:
+def measure_rise(lines: Sequence[metrics.StepLine], window: int) -> tuple[float, float] | None:
     """Present level minus first level, of judge and truth, over all stages; None before there are two windows of steps."""
     pairs = [(_mean_score(line.judged), _mean_score(line.true)) for line in lines]
     known = [(judge, truth) for judge, truth in pairs if judge is not None and truth is not None]
@@ -119,7 +110,7 @@ def measure_rise(lines: Sequence[StepLine], window: int) -> tuple[float, float] 
     return judge, truth
 
 
-def find_drift(lines: Sequence[StepLine], settings: DriftSettings) -> str | None:
+def find_drift(lines: Sequence[metrics.StepLine], settings: DriftSettings) -> str | None:
     """The warning as a sentence; None while judge and truth move together."""
     judge, truth = measure_rise(lines, settings.window) or (0.0, 0.0)
     if judge <= settings.judge_rise or judge - truth <= settings.widening:
@@ -131,7 +122,7 @@ def find_drift(lines: Sequence[StepLine], settings: DriftSettings) -> str | None
     )
 
 
-def find_divergence(lines: Sequence[StepLine]) -> str | None:
+def find_divergence(lines: Sequence[metrics.StepLine]) -> str | None:
     """The held-out audit's warning of the latest step, unless the audit before it had one already."""
     audits = [line.audit for line in lines if line.audit is not None]
     if not audits or lines[-1].audit is None or not audits[-1].warning or (audits[1:] and audits[-2].warning):
@@ -145,13 +136,13 @@ def watch_run(folder: Path, watch: WatchSettings, drift: DriftSettings | None = 
     Raises:
         RubricEMError: the run is lost.
     """
-    steps = read_log(folder).steps
+    steps = metrics.read_log(folder).steps
     # A drift that the step before had is in the log.
     drifted = None if drift is None or find_drift(steps[:-1], drift) else find_drift(steps, drift)
     lost = find_collapse(steps, watch)
     for warning in (drifted, find_divergence(steps), lost):
         if warning:
-            append_line(folder / METRICS_FILE, {"step": steps[-1].step, "alarm": warning})
+            metrics.append_line(folder / metrics.METRICS_FILE, {"step": steps[-1].step, "alarm": warning})
     if lost:
         raise RubricEMError(lost)
 
@@ -209,7 +200,9 @@ def find_levels(settings: Mapping[str, Any]) -> dict[str, float]:
     return {level["name"]: level["answer"] for level in sorted(known, key=itemgetter("answer"))}
 
 
-def make_expected(recipe: str, logs: Sequence[RunLog], *, settings: Mapping[str, Any], made_by: str) -> Expected:
+def make_expected(
+    recipe: str, logs: Sequence[metrics.RunLog], *, settings: Mapping[str, Any], made_by: str
+) -> Expected:
     """The range over the runs of a recipe, at the steps that all of them evaluated; `settings` are those of any of them.
 
     Raises:
@@ -219,7 +212,7 @@ def make_expected(recipe: str, logs: Sequence[RunLog], *, settings: Mapping[str,
         decisive = DecisiveSettings.model_validate(settings)
     points = tuple(
         ExpectedPoint(step=step, mean=sum(values) / len(values), lowest=min(values), highest=max(values))
-        for step, values in answers_by_step(logs).items()
+        for step, values in metrics.answers_by_step(logs).items()
     )
     return Expected(recipe=recipe, settings=decisive, seeds=len(logs), made_by=made_by, held_out_answer=points)
 
@@ -242,7 +235,7 @@ def find_expected(recipe: str, settings: Mapping[str, Any], folder: Path = SHIPP
     return None
 
 
-def compare_with(expected: Expected, log: RunLog) -> str | None:
+def compare_with(expected: Expected, log: metrics.RunLog) -> str | None:
     """Compare the run with the curve at the latest step that both have, in a sentence; None without such a step."""
     points = {point.step: point for point in expected.held_out_answer}
     shared = [line for line in log.evaluations if line.step in points]
