@@ -41,6 +41,15 @@ def test_it_plays_its_questions_and_passes_its_tests(project):
     assert (tested.returncode, "3 passed" in tested.stdout) == (0, True), tested.stdout
 
 
+def test_a_model_that_does_not_answer_has_no_scores(project):
+    for policy, said in (("openai:m@http://127.0.0.1:9/v1", "127.0.0.1"), ("nonsense", "nonsense")):
+        played = run(project, "play.py", policy)
+        assert (played.returncode, played.stdout) == (1, "")
+        assert played.stderr.startswith("play.py: ")
+        assert said in played.stderr
+        assert "Traceback" not in played.stderr
+
+
 def test_its_config_is_one_that_the_trainer_takes(project):
     assert read_local_settings(project / "config.yaml", ())["steps"] == 4
 
