@@ -512,9 +512,13 @@ class ToolsConfig(Frozen):
         return self.backend == "web" and self.remote is None and self.replay is None
 
     @model_validator(mode="after")
-    def _records_or_replays(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.record is not None and self.replay is not None:
             raise ValueError("record and replay are both set; a replay has nothing new to record")
+        if self.backend == "offline" and self.remote is None and self.replay is None:
+            for name in ("google_search", "snippet_search", "fetch_page", "pages"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f'{name} is a setting of the web, and backend is "offline"; set backend = "web"')
         return self
 
 
