@@ -106,6 +106,16 @@ def test_keys_reach_their_own_services_and_this_machine():
         assert google_key_for(url, environ, own="X", who="the judge").get_secret_value() == CANARY
 
 
+def test_the_key_of_another_server_never_reaches_google():
+    own = {"RUBRICEM_SEARCH_KEY": CANARY}
+    for url in ("", "https://generativelanguage.googleapis.com"):
+        with pytest.raises(ConfigError) as refused:
+            google_key_for(url, own, own="RUBRICEM_SEARCH_KEY", who="google_search")
+        assert "set GEMINI_API_KEY" in str(refused.value)
+        both = {**own, "GEMINI_API_KEY": "g"}
+        assert google_key_for(url, both, own="RUBRICEM_SEARCH_KEY", who="google_search").get_secret_value() == "g"
+
+
 def test_the_token_goes_to_the_tool_server_that_the_command_names(monkeypatch):
     monkeypatch.setenv("RUBRICEM_TOOLS_TOKEN", CANARY)
     for url, said in (("http://127.0.0.2:9/mcp", "unencrypted"), ("https://127.0.0.1:9/mcp", "Is it running?")):
