@@ -106,8 +106,8 @@ async def require_answers(probes: Iterable[Probe]) -> None:
     """Raise ModelError, in one sentence, where a service of the run does not answer."""
     silent = await find_silent(probes)
     if silent:
-        said = "; ".join(f"{what}: {failure.rstrip('.')}" for what, failure in silent.items())
+        said = "; ".join(f"{what}: {failure.rstrip('.?')}" for what, failure in silent.items())
         raise ModelError(
             f"a first request of one token failed, so nothing was started: {said}. Correct the name, the address or the "
-            "key, or skip this request with --no-probe."
+            "key, or skip this request with --no-probe, or probe=false in a config."
         )

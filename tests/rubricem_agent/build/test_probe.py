@@ -36,7 +36,7 @@ def test_ask_ends_in_one_sentence_before_the_first_turn(name, tmp_path, monkeypa
     assert isinstance(result.exception, ModelError)
     assert said in str(result.exception)
     assert "the policy m at 127.0.0.1" in str(result.exception)
-    assert str(result.exception).endswith("or skip this request with --no-probe.")
+    assert str(result.exception).endswith("or skip this request with --no-probe, or probe=false in a config.")
     assert {request.body["max_tokens"] for request in server.asked} == {1}
 
 
