@@ -1,6 +1,7 @@
 """Runs teachers, in this process or in shards on Ray, and prepares training sets from files, the hub and parquet."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
@@ -38,7 +39,8 @@ from rubricem_agent.data.prepare import (
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
 from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
-from rubricem_agent.files import LineFile
+from rubricem_agent.files import MAKE_ROOM, LineFile, write_atomic, writing
+from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError, FileFormatError
@@ -52,6 +54,9 @@ from rubricem_env.world.questions import Question
 if TYPE_CHECKING:
     from rubricem_agent.data.corpus_build import BuiltCorpus
 
+_JOURNAL_FILE = "journal.jsonl"
+_SHAPING = {"flat", "faults", "seed", "temperature", "max_rounds", "max_tokens", "max_output_tokens"}
+"""The settings that a trace depends on, beside the teacher."""
 _BATCH_TEACHERS = (configs.GEMINI_BATCH, configs.DIRECTORY, configs.SCRIPTED)
 """Teachers that take a whole round of requests at once."""
 OnTrace = Callable[[Trace], None]
@@ -103,16 +108,19 @@ def teach(
         ConfigError: a name is wrong or a key is missing.
         MissingExtraError: a package is missing.
         RepliesPending: a batch is in progress; the same call resumes when its replies are there.
+        UsageError: the folder holds traces that were written with other settings.
     """
     environ = naming(environ, TEACHER_KEY, config.teacher)
+    is_scripted = configs.parse_teacher(config.teacher).backend == configs.SCRIPTED
+    prompt_hash = "" if is_scripted else prompts_of(config).hash
     shards = split_shards(config, read_questions(config))
+    _keep_settings(config, prompt_hash)
     if len(shards) == 1:
         traces = asyncio.run(write_shard(*shards[0], environ, on_trace=on_trace))
     else:
         calls = [(shard, questions, dict(environ), os.getcwd()) for shard, questions in shards]
         written = run_on_ray(_write_in_process, calls, what="writing in shards")
         traces = [trace for part in written for trace in part]
-    is_scripted = configs.parse_teacher(config.teacher).backend == configs.SCRIPTED
     tokenizer = load_chat_tokenizer(config.tokenizer) if config.tokenizer else None
     prompt = agent_prompt((GOOGLE_SEARCH, SNIPPET_SEARCH), style="react" if config.flat else "scaffold")
     harvested = harvest(
@@ -120,7 +128,7 @@ def teach(
         system=prompt.system,
         user=lambda query: prompt.opening(query).user,
         teacher=config.teacher,
-        prompt_hash="" if is_scripted else prompts_of(config).hash,
+        prompt_hash=prompt_hash,
         max_unknown_citations=config.max_unknown_citations,
         flat=config.flat,
         max_tokens=config.max_tokens,
@@ -128,6 +136,16 @@ def teach(
     )
     write_harvest(config.out, harvested)
     return harvested
+
+
+def _keep_settings(config: configs.TeacherConfig, prompt_hash: str) -> None:
+    """Write what a trace depends on beside the journals, or compare it with that of the traces that are there."""
+    path = config.out / SETTINGS_FILE
+    settings = json.dumps({**config.model_dump(mode="json", include=_SHAPING), "prompt": prompt_hash})
+    if path.exists() and any(config.out.rglob(_JOURNAL_FILE)):
+        refuse_other_run(config.out, path.read_text(encoding="utf-8"), settings)
+    with writing(path, MAKE_ROOM):
+        write_atomic(path, settings)
 
 
 Shard = tuple[configs.TeacherConfig, QuestionFile]
@@ -177,7 +195,7 @@ async def write_shard(
         generation = Generation(
             teacher,
             opened.toolbox,
-            journal=LineFile(config.out / "journal.jsonl"),
+            journal=LineFile(config.out / _JOURNAL_FILE),
             max_rounds=config.max_rounds,
             max_tokens=config.max_tokens,
             together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,

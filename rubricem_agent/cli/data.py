@@ -32,7 +32,7 @@ from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_repor
 from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import estimate
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 
 _SHOWN_ROWS = 8
@@ -92,8 +92,12 @@ def teach(
     count, costs = _estimate(config)
     terminal.say(_describe_costs(count, costs))
     # On the error stream: the question is no part of the result.
-    if parse_teacher(config.teacher).backend != SCRIPTED and not yes and not typer.confirm("Go on?", err=True):
-        return
+    if parse_teacher(config.teacher).backend != SCRIPTED and not yes:
+        try:
+            if not typer.confirm("Go on?", err=True):
+                return
+        except typer.Abort as cause:
+            raise UsageError("nobody answered, so nothing was sent; add --yes to begin without a question.") from cause
     open_out(out)
     try:
         with terminal.bar("traces", count) as advance:
@@ -107,7 +111,8 @@ def teach(
     samples = str(out / SAMPLES_FILE)
     found = harvested.report
     _show_report(found, terminal)
-    advice = f"Samples: {samples}. Train on them with: python -m rubricem_trainers.sft_parts.sft --config sft_almanac"
+    train = f"python -m rubricem_trainers.sft_parts.sft --config sft_qwen3_8b model=FOLDER samples={samples}"
+    advice = f"Samples: {samples}. Train a model on them with: {train}"
     terminal.close(
         {"samples": samples, **found.model_dump(mode="json")},
         advice if found.accepted else "No trace was accepted, so there is nothing to train on.",

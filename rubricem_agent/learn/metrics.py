@@ -8,6 +8,7 @@ paper's four, the credit methods, and the ways to train with lessons; each is a 
 """
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -395,6 +396,33 @@ def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str,
         else:
             flat[f"{prefix}{name}"] = json.dumps(value, ensure_ascii=False)
     return flat
+
+
+def refuse_other_run(folder: Path, saved: str, here: str) -> None:
+    """Refuse what was written with other settings or samples; the sentence names those that differ.
+
+    Raises:
+        UsageError: it was.
+    """
+    if saved == here:
+        return
+    before, now = _settings_in(saved), _settings_in(here)
+    differing = [
+        f"{name} was {before.get(name, 'not set')} and is {now.get(name, 'not set')}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    raise UsageError(
+        f"{folder} belongs to a run with other settings or samples: {'; '.join(differing)}. Resuming would mix the two: "
+        "put the settings back, or use another folder for `out`."
+    )
+
+
+def _settings_in(identity: str) -> dict[str, str]:
+    """The settings of an identity by name: a JSON object, or `name=value` pairs."""
+    if identity.startswith("{"):
+        return flatten_settings(json.loads(identity))
+    return dict(re.findall(r"(\w+)=([^\s,()]+)", identity))
 
 
 class RecordedRun(NamedTuple):

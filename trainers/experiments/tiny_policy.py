@@ -26,7 +26,7 @@ from rubricem_agent.data.filter import harvest, normalize
 from rubricem_agent.data.generate import Generation, TeacherTask, Trace
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.files import LineFile
-from rubricem_agent.learn.metrics import SETTINGS_FILE
+from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.trajectory import Query
@@ -38,7 +38,6 @@ from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import Question
 
 from ..settings import make_out, read_command, run_command
-from ..sft_parts.checkpoint import refuse_other_run
 from . import tiny_pretraining
 from .reading_test import answer_worlds, examine_reading
 from .tiny_training import Course, batches, copied_share, restore, train_course

@@ -9,7 +9,8 @@ from accelerate import Accelerator  # type: ignore[import-not-found, unused-igno
 from accelerate.utils import DistributedType  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor, nn
 
-from .checkpoint import refuse_other_run
+from rubricem_agent.learn.metrics import refuse_other_run
+
 from .settings import Precision
 from .sft import OneProcess
 

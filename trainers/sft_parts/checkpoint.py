@@ -3,8 +3,6 @@
 Tensors are in safetensors files and all else in JSON: nothing is unpickled.
 """
 
-import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +14,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
 from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_part
-from rubricem_agent.learn.metrics import flatten_settings
-from rubricem_env.domain.errors import UsageError
+from rubricem_agent.learn.metrics import refuse_other_run
 
 
 def learning_parts(
@@ -62,33 +59,6 @@ def restore(checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.
             }
     torch.set_rng_state(torch.tensor(progress["torch_rng"], dtype=torch.uint8))
     return checkpoint.step
-
-
-def refuse_other_run(folder: Path, saved: str, here: str) -> None:
-    """Refuse a checkpoint that was written with other settings or samples; the sentence names those that differ.
-
-    Raises:
-        UsageError: it was.
-    """
-    if saved == here:
-        return
-    before, now = _settings_in(saved), _settings_in(here)
-    differing = [
-        f"{name} was {before.get(name, 'not set')} and is {now.get(name, 'not set')}"
-        for name in {**before, **now}
-        if before.get(name) != now.get(name)
-    ]
-    raise UsageError(
-        f"{folder} belongs to a run with other settings or samples: {'; '.join(differing)}. Resuming would mix the two: "
-        "put the settings back, or use another folder for `out`."
-    )
-
-
-def _settings_in(identity: str) -> dict[str, str]:
-    """The settings of an identity by name: a JSON object, or `name=value` pairs."""
-    if identity.startswith("{"):
-        return flatten_settings(json.loads(identity))
-    return dict(re.findall(r"(\w+)=([^\s,()]+)", identity))
 
 
 def _write_weights(model: nn.Module, path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_dry_run_counts_the_searches_at_the_price_of_the_dearer_tool(tmp_path:
     told = RUN.invoke(data_app, [*command, "--teacher", "scripted"]).output
     assert "3 questions; the scripted teacher costs nothing.\nsearches, at most: 12 calls" in told
     assert "$6.00" in told
-    tools.write_text("[google_search]\nfee = 0.5")
+    tools.write_text('backend = "offline"')
     assert "searches" not in RUN.invoke(data_app, command).output
 
 
@@ -87,6 +87,29 @@ def test_a_teacher_that_costs_money_is_asked_only_after_a_yes(tmp_path: Path) ->
 
     assert "price unknown" in said.output
     assert not (tmp_path / "run").exists()
+
+
+def test_without_an_answer_to_the_question_of_cost_nothing_is_sent(tmp_path: Path) -> None:
+    said = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "run"), "--teacher", "gemini:m"], input="")
+
+    assert "add --yes" in str(said.exception)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [("flat=true", "flat was false and is true"), ("max_rounds=3", "10 and is 3")]
+)
+def test_a_folder_takes_traces_of_one_kind(change: str, said: str, tmp_path: Path) -> None:
+    command = ["teach", "--out", str(tmp_path), "--limit", "2"]
+    RUN.invoke(data_app, command)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other = RUN.invoke(data_app, [*command, change])
+
+    assert said in str(other.exception)
+    assert "put the settings back, or use another folder" in str(other.exception)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    # What does not shape a trace may change: more questions, another number at once.
+    assert "3 traces" in RUN.invoke(data_app, ["teach", "--out", str(tmp_path), "--limit", "3", "concurrency=2"]).output
 
 
 def test_flat_traces_get_the_flat_prompt_and_faults_are_the_configs(tmp_path: Path) -> None:
