@@ -15,23 +15,14 @@ import numpy as np
 from pydantic import Field
 
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
-from rubricem_agent.learn.metrics import (
-    BASELINE,
-    KNOWN,
-    SS_GRPO,
-    EvaluationLine,
-    Recipe,
-    RunLog,
-    StepLine,
-    answers_by_step,
-)
+from rubricem_agent.learn import metrics
 from rubricem_agent.viewer.api import Curve
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text, read_text, refuse_other_than_file, validating
 
 ABLATION_FILE = "ablation.json"
-Logs = Mapping[str, Mapping[int, RunLog]]
+Logs = Mapping[str, Mapping[int, metrics.RunLog]]
 """By recipe, then by seed."""
 
 
@@ -86,25 +77,27 @@ def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:
                 raise UsageError(
                     f"the run {name}, seed {seed} was not evaluated at step {steps}; run the ablation again."
                 )
-    if BASELINE.name not in logs:
-        raise UsageError(f"no run of {BASELINE.title} has ended, and the others are compared with it.")
-    goal = float(np.mean([evaluation_at(log, steps).held_out["answer"] for log in logs[BASELINE.name].values()]))
-    results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in KNOWN if recipe.name in logs]
+    if metrics.BASELINE.name not in logs:
+        raise UsageError(f"no run of {metrics.BASELINE.title} has ended, and the others are compared with it.")
+    goal = float(
+        np.mean([evaluation_at(log, steps).held_out["answer"] for log in logs[metrics.BASELINE.name].values()])
+    )
+    results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in metrics.KNOWN if recipe.name in logs]
     return Ablation(steps=steps, command=command, results=tuple(results))
 
 
-def evaluation_at(log: RunLog, step: int) -> EvaluationLine:
+def evaluation_at(log: metrics.RunLog, step: int) -> metrics.EvaluationLine:
     return next(evaluation for evaluation in log.evaluations if evaluation.step == step)
 
 
-def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
+def _result(recipe: metrics.Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
     runs = logs[recipe.name]
     last = [evaluation_at(log, steps) for log in runs.values()]
-    shared = answers_by_step(list(runs.values()))
+    shared = metrics.answers_by_step(list(runs.values()))
     curve = tuple(CurvePoint(step=step, answer=spread(values)) for step, values in shared.items() if step <= steps)
     own, baseline = (
         {str(seed): evaluation_at(log, steps).held_out["answer"] for seed, log in of.items()}
-        for of in (runs, logs[BASELINE.name])
+        for of in (runs, logs[metrics.BASELINE.name])
     )
     gap = paired_bootstrap(own, baseline, rng=np.random.default_rng(0))
     return RecipeResult(
@@ -228,7 +221,7 @@ def result_cells(result: RecipeResult) -> dict[str, str]:
     return {
         "recipe": result.title,
         "answers": _cell(result.answer),
-        "against answer-only": "-" if result.name == BASELINE.name else _cell(result.against_baseline, "+"),
+        "against answer-only": "-" if result.name == metrics.BASELINE.name else _cell(result.against_baseline, "+"),
         "steps to answer-only's end": str(result.steps_to_baseline or "not reached"),
     }
 
@@ -252,7 +245,7 @@ ANSWER_READERS = ("terminal", "dr_grpo", "igpo")
 """Credit whose judge reads the answer alone."""
 
 
-def step_cost(line: StepLine, credit: str) -> float:
+def step_cost(line: metrics.StepLine, credit: str) -> float:
     """Tokens sampled and tokens judged, as the page counts them."""
     if line.habits is None:
         return 0.0
@@ -265,20 +258,20 @@ def step_cost(line: StepLine, credit: str) -> float:
     return written + judged + again + 2 * reflected
 
 
-def area(log: RunLog, steps: int) -> float:
+def area(log: metrics.RunLog, steps: int) -> float:
     """The mean held-out answer over steps 0 to `steps`, on straight lines between evaluations."""
     places, values = _held_out_curve(log, steps)
     return float(np.trapezoid(values, places) / (places[-1] - places[0])) if len(places) > 1 else values[-1]
 
 
-def at_cost(log: RunLog, credit: str, steps: int, budget: float) -> float:
+def at_cost(log: metrics.RunLog, credit: str, steps: int, budget: float) -> float:
     """The held-out answer where the run had spent `budget`; its last one where it never does."""
     spent = np.cumsum([0.0, *(step_cost(line, credit) for line in log.steps if line.step <= steps)])
     places, values = _held_out_curve(log, steps)
     return float(np.interp(budget, np.interp(places, np.arange(len(spent)), spent), values))
 
 
-def _held_out_curve(log: RunLog, steps: int) -> tuple[list[int], list[float]]:
+def _held_out_curve(log: metrics.RunLog, steps: int) -> tuple[list[int], list[float]]:
     found = {line.step: line.held_out["answer"] for line in log.evaluations if line.step <= steps}
     return list(found), list(found.values())
 
@@ -299,7 +292,7 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def render_arena(logs: Logs, recipes: Sequence[Recipe], *, steps: int, command: str) -> str:
+def render_arena(logs: Logs, recipes: Sequence[metrics.Recipe], *, steps: int, command: str) -> str:
     """The page as Markdown; contrasts are with SS-GRPO over the seeds that both have."""
     known = [recipe for recipe in recipes if logs.get(recipe.name)]
     total = {
@@ -318,11 +311,11 @@ def render_arena(logs: Logs, recipes: Sequence[Recipe], *, steps: int, command: 
         }
         for one in known
     }
-    standard = scores[SS_GRPO.name]
+    standard = scores[metrics.SS_GRPO.name]
     gaps = {
         name: [own[seed][1] - standard[seed][1] for seed in sorted(own.keys() & standard.keys())]
         for name, own in scores.items()
-        if name != SS_GRPO.name
+        if name != metrics.SS_GRPO.name
     }
     p = holm({name: sign_test(gap) for name, gap in gaps.items() if gap})
     rows = ["| method | seeds | answers at the end | area | area against SS-GRPO | p | equal cost | thousand tokens |"]
