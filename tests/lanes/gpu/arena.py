@@ -4,7 +4,8 @@ The shipped policy is grown to four times its width and three times its depth: i
 can learn. Then `rubricem ablate --methods credit` trains every method, all at once on the card. It stops after
 `--minutes`; the same command goes on. `--rehearse` makes one step of two methods on the CPU at a tiny size.
 
-The local trainer computes in float32 here; in bf16 a GPU has been tried by no one.
+Weights, gradients and moments are in float32, or with `--bf16` in bfloat16, where an update that is small beside its
+weight is rounded away. Nobody has tried either on a GPU.
 """
 
 import argparse
@@ -38,8 +39,8 @@ def awaken(model: Qwen3ForCausalLM) -> None:
             weight.masked_fill_(weight == 0, 1.0)
 
 
-def grown_policy(folder: Path, *, rehearses: bool) -> None:
-    """Write the grown policy with the tiny one's tokenizer.
+def grown_policy(folder: Path, *, rehearses: bool, dtype: torch.dtype) -> None:
+    """Write the grown policy with the tiny one's tokenizer. A run computes in the precision of its policy's file.
 
     Raises:
         RuntimeError: it computes something else.
@@ -61,7 +62,7 @@ def grown_policy(folder: Path, *, rehearses: bool) -> None:
     if idle:
         raise RuntimeError(f"the grown policy cannot learn in {', '.join(idle)}")
     sys.stderr.write(f"{sum(one.numel() for one in large.parameters()):,} parameters\n")
-    large.save_pretrained(folder)
+    large.to(dtype).save_pretrained(folder)
     for source in tiny.iterdir():
         if source.name not in ("model.safetensors", "config.json"):
             (folder / source.name).write_bytes(source.read_bytes())
@@ -73,10 +74,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, at a tiny size")
+    parser.add_argument("--bf16", action="store_true", help="in an --out of its own")
     chosen = parser.parse_args()
     policy = chosen.out / "policy"
     if not (policy / "tokenizer.json").exists():
-        grown_policy(policy, rehearses=chosen.rehearse)
+        grown_policy(policy, rehearses=chosen.rehearse, dtype=torch.bfloat16 if chosen.bf16 else torch.float32)
     changes, methods, jobs = ["micro_batch_tokens=65536", "learning_rate=1e-4"], "credit", 7
     if chosen.rehearse:
         changes, methods, jobs = ["questions_per_step=1", "group_size=2", "window=1", "steps=1"], "ss_grpo", 1
