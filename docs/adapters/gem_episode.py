@@ -2,12 +2,14 @@
 
 import sys
 
+from rubricem_env.adapters import ResearchGemEnv, offline_scorer  # first: it names the extra where gem is missing
+
+# isort: split
 import gem
 
 from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import find_writers
-from rubricem_env.adapters import offline_scorer
 from rubricem_env.domain import Query
 
 ENV_ID = "rubricem:almanac"
@@ -22,7 +24,7 @@ def main() -> None:
     """Four episodes, each scored by the question's own rubrics alone; says the rewards."""
     writers = find_writers()
     sys.stdout.write(f"written by {writers.name}\n")
-    gem.register(ENV_ID, "rubricem_env.adapters.gem:ResearchGemEnv")
+    gem.register(ENV_ID, f"{ResearchGemEnv.__module__}:{ResearchGemEnv.__name__}")
     settings = {"queries": [tutored_query()], "prompt": told}
     for place in range(len(ATTEMPTS)):
         env = gem.make(ENV_ID, reward="answer", scorer=offline_scorer([tutored_query()]), **settings)

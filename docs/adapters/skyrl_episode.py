@@ -7,12 +7,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from rubricem_env.adapters import ResearchTextEnv, offline_setup  # first: it names the extra where skyrl_gym is missing
+
+# isort: split
 import skyrl_gym
 
 from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import ATTEMPTS, tutored_query
 from docs.adapters.writers import Writer, find_writers
-from rubricem_env.adapters import ResearchTextEnv, offline_setup
 
 ENV_ID = "rubricem_almanac"
 

@@ -10,6 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from rubricem_agent.adapters import StageGRPOTrainer, TrlSpec, research_spec, stage_advantages  # first: names the extra
+
+# isort: split
 from transformers import AutoTokenizer
 from trl import GRPOConfig
 
@@ -17,7 +20,6 @@ from docs.adapters.policy_writers import TURN_TOKENS
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from docs.adapters.tutored_policy import play_tutored
 from docs.adapters.writers import policy_folder
-from rubricem_agent.adapters import StageGRPOTrainer, TrlSpec, research_spec, stage_advantages
 from rubricem_agent.policy import TINY_SYSTEM, load_model
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.adapters import offline_scorer

@@ -13,6 +13,7 @@ from typing import Any
 
 from docs.adapters.writer_server import writer_server
 from docs.adapters.writers import find_writers
+from rubricem_env.domain import MissingExtraError
 from rubricem_env.testing import serve_loopback
 
 HERE = Path(__file__).parent
@@ -24,8 +25,11 @@ def evaluate(
     url: str, out: Path, *, group_size: int = 4, task: int = 1, plugin: str = PLUGIN, path: Path = HERE
 ) -> list[dict[str, Any]]:
     """The traces of one group, as vf-eval wrote them; the plugin is a module in the folder `path`."""
+    program = Path(sys.executable).with_name("vf-eval")
+    if not program.exists():
+        raise MissingExtraError("verifiers", "verifiers", "this example")
     command = [
-        *(str(Path(sys.executable).with_name("vf-eval")), plugin),
+        *(str(program), plugin),
         *("--env.agent.harness.id", plugin),
         *("--env.agent.runtime.type", "subprocess"),
         *("--client.base-url", f"{url}/v1"),
