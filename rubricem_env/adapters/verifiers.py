@@ -9,9 +9,6 @@ A plugin is a module of yours, found by its name on the path:
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import httpx  # comes with openai
-from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # comes with verifiers
-
 from rubricem_env.adapters.session import require_tested, turn_rewards
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
@@ -22,7 +19,10 @@ from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
 
-import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402 - after its version
+# After its version; the others come with it.
+import httpx  # noqa: E402
+import verifiers.v1 as vf  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
+from openai import AsyncOpenAI  # type: ignore[import-not-found,unused-ignore]  # noqa: E402
 
 TLS = httpx.create_ssl_context()
 """Shared by all episodes: reading the certificates takes as long as a third of an episode."""
