@@ -36,7 +36,7 @@ def scaffold() -> Drawing:
 
 
 def episode() -> Drawing:
-    """The crank that every driver turns."""
+    """The loop that every driver runs."""
     draw = Drawing("episode", "The episode as a state machine between policy and tools", width=760, height=270)
     draw.box((10, 90), (150, 80), "Policy\nwrites one turn")
     draw.box((300, 70), (170, 120), "Episode\nno network, no clock\nlimits, stages,\ntrajectory", kind="plan")
@@ -50,7 +50,7 @@ def episode() -> Drawing:
     draw.text((385, 254), "Trajectory", style="bold", anchor="middle")
     drivers = "Gymnasium step · vector env · run_groups · TRL · verifiers · SkyRL · OpenEnv · gem · veRL"
     draw.text((380, 26), drivers, style="soft", anchor="middle")
-    draw.text((380, 46), "each turns the same crank", style="soft", anchor="middle")
+    draw.text((380, 46), "each runs the same loop", style="soft", anchor="middle")
     return draw
 
 
