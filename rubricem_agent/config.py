@@ -515,10 +515,9 @@ class ToolsConfig(Frozen):
     def _fits_together(self) -> Self:
         if self.record is not None and self.replay is not None:
             raise ValueError("record and replay are both set; a replay has nothing new to record")
-        if self.backend == "offline" and self.remote is None and self.replay is None:
-            for name in ("google_search", "snippet_search", "fetch_page", "pages"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f'{name} is a setting of the web, and backend is "offline"; set backend = "web"')
+        web = self.model_dump(include={"google_search", "snippet_search", "fetch_page", "pages"}, exclude_defaults=True)
+        if web and self.backend == "offline" and self.remote is None and self.replay is None:
+            raise ValueError(f'{next(iter(web))} is a setting of the web, but backend is offline; set backend = "web"')
         return self
 
 

@@ -43,7 +43,7 @@ server.run("stdio")
         ({"backend": "bing"}, "at backend"),
         ({"cache": {"entries": 0}}, "at cache.entries"),
         ({"record": "a", "replay": "b"}, "record and replay are both set"),
-        ({"google_search": "tavily"}, 'google_search is a setting of the web, and backend is "offline"; set backend'),
+        ({"google_search": "tavily"}, "google_search is a setting of the web, but backend is offline; set backend"),
         ({"google_search": ["serper", "brave"]}, "google_search is a setting of the web"),
         ({"fetch_page": True, "backend": "offline"}, "fetch_page is a setting of the web"),
         ({"mounted": [{"nme": "x"}]}, "mounted has the unknown key 'nme'; did you mean 'name'"),
