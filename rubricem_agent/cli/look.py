@@ -182,7 +182,7 @@ def _refuse_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
 @command
 def credit(
     terminal: Terminal,
-    file: Annotated[Path, typer.Argument(help='JSON: {"scores": [[plan, research, review, answer], ...]}.')],
+    file: Annotated[Path, typer.Argument(help='JSON: {"scores": ROWS}; each row is plan, research, review, answer.')],
 ) -> None:
     """Show the return and the group advantage of each rollout at each stage.
 

@@ -6,8 +6,10 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from rich.markup import render
+from typer.main import get_command
 
-from rubricem_agent.cli.main import main
+from rubricem_agent.cli.main import app, main
 
 
 @pytest.fixture
@@ -44,6 +46,15 @@ def bare_file(tmp_path):
 def test_the_version_is_printed_and_no_command_shows_the_help(rubricem):
     assert rubricem("--version").stdout == "rubricem 0.1.0\n"
     assert all(command in rubricem().stdout for command in ("Usage", "demo", "doctor", "inspect"))
+
+
+def test_no_help_text_loses_a_part_that_rich_reads_as_markup():
+    def texts(group):
+        for one in group.commands.values():
+            yield from texts(one) if hasattr(one, "commands") else [one.help, *(option.help for option in one.params)]
+
+    found = [text for text in texts(get_command(app)) if text]
+    assert [text for text in found if render(text).plain != text] == []
 
 
 def test_inspect_prints_spans_citations_and_answer_as_json_and_tables_for_a_person(rubricem, bare_file):
