@@ -260,7 +260,7 @@ def check_embedder(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     folder = bank.embedder_path or cache / "models--Qwen--Qwen3-Embedding-0.6B"
     if bank.embedder != MINILM and not folder.expanduser().is_dir():
         remedy = (
-            "huggingface-cli download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or "
+            "hf download Qwen/Qwen3-Embedding-0.6B, or give its folder in rubricem.bank.embedder_path, or "
             "set rubricem.bank.embedder=minilm"
         )
         yield "embedder", f"{QWEN3} is not in {folder}", remedy
