@@ -19,13 +19,11 @@ State = Literal["ok", "missing", "wrong", "note"]
 KEYS = (
     ("GEMINI_API_KEY", "google_search, and gemini:MODEL policies, judges and teachers; GOOGLE_API_KEY works as well"),
     ("OPENAI_API_KEY", "policies, judges and teachers at api.openai.com; it goes to no other address"),
+    ("ANTHROPIC_API_KEY", "policies, judges and teachers at api.anthropic.com; it goes to no other address"),
     ("RUBRICEM_POLICY_KEY", "a policy at any other address that needs one, such as --policy openai:MODEL@URL"),
     ("RUBRICEM_JUDGE_KEY", "a judge at any other address that needs one, such as --judge openai:MODEL@URL"),
     ("RUBRICEM_TEACHER_KEY", "a teacher at any other address that needs one, such as --teacher openai:MODEL@URL"),
-    (
-        "RUBRICEM_TOOLS_TOKEN",
-        "a remote tool server, such as --tools https://HOST/mcp; it goes to the host of the command, or of RUBRICEM_TOOLS_TOKEN_HOST",
-    ),
+    ("RUBRICEM_TOOLS_TOKEN", "the server of --tools https://HOST/mcp; it goes to HOST, or RUBRICEM_TOOLS_TOKEN_HOST"),
     *(
         (
             engine.key,
@@ -35,10 +33,9 @@ KEYS = (
         for name, engine in ENGINES.items()
         if engine.key and name not in ("gemini", "plain")
     ),
-    (
-        "RUBRICEM_SEARCH_KEY",
-        "google_search at the host of RUBRICEM_SEARCH_KEY_HOST, which speaks Gemini's API (google_search.url)",
-    ),
+    ("RUBRICEM_SEARCH_KEY", "google_search.url, which speaks Gemini's API; it goes to RUBRICEM_SEARCH_KEY_HOST"),
+    ("JINA_API_KEY", "pages by jina, which works at a low rate without; it goes to r.jina.ai, or JINA_API_KEY_HOST"),
+    ("CRAWL4AI_API_KEY", "pages read by a crawl4ai server that needs one; it goes to CRAWL4AI_API_KEY_HOST"),
 )
 CONFLICTS = (
     ("verifiers", "openenv", "verifiers pins mcp 2.0.0 and openenv needs mcp below 2: use one environment for each."),

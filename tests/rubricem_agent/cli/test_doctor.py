@@ -6,8 +6,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from rubricem_agent.build.data import TEACHER_KEY
-from rubricem_agent.build.models import JUDGE_KEY, OPENAI_KEY, POLICY_KEY
-from rubricem_agent.build.tools import TOKEN_VARIABLE
+from rubricem_agent.build.models import ANTHROPIC_KEY, JUDGE_KEY, OPENAI_KEY, POLICY_KEY
+from rubricem_agent.build.tools import _SECRETS, TOKEN_VARIABLE
 from rubricem_agent.cli.doctor import CONFLICTS, check_extra, check_keys, find_conflicts
 
 
@@ -45,6 +45,8 @@ def test_the_conflicts_with_the_tools_are_those_of_its_requirement():
 
 def test_doctor_names_every_variable_that_the_commands_read_a_key_from():
     found = {finding.name: finding for finding in check_keys({JUDGE_KEY: "canary"})}
-    assert {POLICY_KEY, JUDGE_KEY, TEACHER_KEY, OPENAI_KEY, TOKEN_VARIABLE} <= set(found)
+    assert {POLICY_KEY, JUDGE_KEY, TEACHER_KEY, OPENAI_KEY, ANTHROPIC_KEY, TOKEN_VARIABLE} <= set(found)
+    # The row of Gemini's key names its other variable.
+    assert {*filter(None, _SECRETS)} - {"GOOGLE_API_KEY"} <= set(found)
     assert (found[JUDGE_KEY].state, found[JUDGE_KEY].remedy) == ("ok", "")
     assert "no other address" in found[OPENAI_KEY].remedy
