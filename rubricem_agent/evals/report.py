@@ -273,9 +273,9 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def lifetime(judge: str) -> str:
-    """When a judge was or will be shut down, in words; empty where nothing is announced."""
+    """A judge with the day until which it was or will be served, in words; the judge alone where no day is announced."""
     day, successor = SHUT_DOWN.get(judge, ("", ""))
-    return f"{judge}, shut down on {day} (successor {successor})" if day else judge
+    return f"{judge}, served until {day} (successor {successor})" if day else judge
 
 
 def _left_out(run: Scores, judge: JudgeScores) -> str:

@@ -272,6 +272,6 @@ def test_a_row_by_a_substitute_names_the_judge_of_the_published_rows_and_its_end
 
     assert (
         row.flags[-1]
-        == "mixed judges: the published rows are of gpt-4, shut down on 2026-10-23 (successor gpt-5.6-sol)"
+        == "mixed judges: the published rows are of gpt-4, served until 2026-10-23 (successor gpt-5.6-sol)"
     )
-    assert "gpt-4, shut down on 2026-10-23" in render_page(summarize([run]))
+    assert "gpt-4, served until 2026-10-23" in render_page(summarize([run]))
