@@ -137,14 +137,15 @@ class Curriculum:
 
 def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:
     if window < 1:
-        raise ConfigError(f"train.window is {window}; at least 1 step lies between a question and its repeat.")
+        raise ConfigError(f"window is {window}; at least 1 step lies between a question and its repeat.")
     if batch_size < 1:
-        raise ConfigError(f"train.batch_size is {batch_size}; a step needs at least 1 question (the paper uses 32).")
+        raise ConfigError(f"questions_per_step is {batch_size}; a step needs at least 1 (the paper uses 32).")
     if len(set(keys)) < len(keys):
         twin = next(key for position, key in enumerate(keys) if key in keys[:position])
         raise ConfigError(f"the question with key {twin!r} is listed twice in the training questions; keep one.")
     if len(keys) < batch_size * window:
         raise ConfigError(
-            f"train.batch_size {batch_size} and train.window {window} need {batch_size * window} different questions "
-            f"for a window; there are {len(keys)}. Add questions, or lower one of the two."
+            f"{batch_size} questions a step and a window of {window} steps need {batch_size * window} different questions; "
+            f"there are {len(keys)}. Add questions, or lower questions_per_step or window (veRL: data.train_batch_size, "
+            "rubricem.window)."
         )

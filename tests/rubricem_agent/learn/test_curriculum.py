@@ -90,9 +90,13 @@ def test_a_state_of_other_questions_or_settings_is_refused(change):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"batch_size": 0}, "train.batch_size is 0; a step needs at least 1 question"),
-        ({"window": 0}, "train.window is 0; at least 1 step lies between a question and its repeat"),
-        ({"num_keys": 5}, "train.batch_size 2 and train.window 3 need 6 different questions for a window; there are 5"),
+        ({"batch_size": 0}, "questions_per_step is 0; a step needs at least 1"),
+        ({"window": 0}, "window is 0; at least 1 step lies between a question and its repeat"),
+        (
+            {"num_keys": 5},
+            "2 questions a step and a window of 3 steps need 6 different questions; there are 5. Add questions, or lower "
+            "questions_per_step or window (veRL: data.train_batch_size, rubricem.window).",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused_in_a_sentence(settings, sentence):
