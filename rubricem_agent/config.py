@@ -132,11 +132,8 @@ class EvalConfig(Frozen):
 
 def default_judges(rules: Rules) -> tuple[str, ...]:
     """The mode's own judge at its provider's address; empty where no model judges."""
-    if not rules.judge:
-        return ()
-    if rules.judge.startswith("gemini"):
-        return (f"gemini:{rules.judge}",)
-    return (f"openai:{rules.judge}@{OPENAI_URL}",)
+    named = f"gemini:{rules.judge}" if rules.judge.startswith("gemini") else f"openai:{rules.judge}@{OPENAI_URL}"
+    return (named,) if rules.judge else ()
 
 
 RULES = "rules"
@@ -529,7 +526,7 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     """Refuse a key that the model, or a model within it, does not have; `separator` stands after `where` in a path.
 
     Raises:
-        ConfigError: there is such a key.
+        ConfigError: there is such a key, or a value stands in the place of a model's keys.
     """
     for key, value in section.items():
         field = kind.model_fields.get(key)
@@ -542,9 +539,12 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
             known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else alike
             raise ConfigError(f"{where} has the unknown key {key!r}; {known}")
         inner = _model_in(field.annotation)
-        for part in value if isinstance(value, list) else [value]:
-            if inner is not None and isinstance(part, Mapping):
+        for part in (value if isinstance(value, list) else [value]) if inner else ():
+            if isinstance(part, Mapping):
                 refuse_unknown(part, inner, where=f"{where}{separator}{key}")
+            elif isinstance(part, str | int | float) and not field.metadata:
+                keys = ", ".join(f"{key}.{name}" for name in inner.model_fields)
+                raise ConfigError(f"{where}{separator}{key} is {part!r}, which is no section; its keys are {keys}.")
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

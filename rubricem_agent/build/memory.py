@@ -96,9 +96,7 @@ class LessonMemory:
     @classmethod
     def open(cls, folder: Path | None, policy: Policy, *, creates: bool) -> "LessonMemory":
         """Open the bank of a folder; without a folder the bank is in memory. A missing one is made if `creates`."""
-        config = (
-            configs.BankConfig(folder=folder) if folder is not None else configs.BankConfig(embedder=configs.HASHING)
-        )
+        config = configs.BankConfig(folder=folder) if folder else configs.BankConfig(embedder=configs.HASHING)
         is_there = folder is not None and (folder.suffix == SNAPSHOT_SUFFIX or read_header(folder) is not None)
         if folder is not None and (is_there or not creates):
             bank = open_existing_bank(folder, embeds=True)

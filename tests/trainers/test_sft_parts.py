@@ -72,6 +72,24 @@ def test_a_dotted_key_changes_one_setting_of_a_section_and_leaves_the_others(tmp
 
 
 @pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("judge=gemini:m", "judge is 'gemini:m', which is no section; its keys are judge.judge, judge.also, "),
+        ("lora=8", "lora is 8, which is no section; its keys are lora.rank, "),
+    ],
+)
+def test_a_value_in_the_place_of_a_section_is_refused_with_the_sections_keys(
+    tmp_path: Path, change: str, said: str
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("policy: tiny\nout: o\n")
+    with pytest.raises(ConfigError, match=said):
+        read_settings(file, LocalConfig, changes=[change])
+    # The tools are named by a folder or an address as well.
+    assert str(read_settings(file, LocalConfig, changes=["tools=web"]).tools.backend) == "web"
+
+
+@pytest.mark.parametrize(
     ("text", "changes", "message"),
     [
         (NEEDED + "batch_sise: 3", [], "the unknown key 'batch_sise'; did you mean 'batch_size'"),

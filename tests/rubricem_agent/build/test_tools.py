@@ -38,6 +38,8 @@ server.run("stdio")
     ("settings", "message"),
     [
         ({"bakend": "web"}, "unknown key 'bakend'; did you mean 'backend'"),
+        ({"cache": 3}, "tools: cache is 3, which is no section; its keys are cache.enabled, cache.path"),
+        ({"mounted": ["x"]}, "tools: mounted is 'x', which is no section; its keys are mounted.name, mounted."),
         ({"cache": {"ttl": 3}}, "tools: cache has the unknown key 'ttl'; did you mean 'ttl_hours'"),
         ({"zzz": 1}, "the keys are backend, corpus"),
         ({"backend": "bing"}, "at backend"),
