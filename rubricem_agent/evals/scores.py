@@ -15,7 +15,7 @@ import numpy as np
 
 from rubricem_agent.evals import statistics
 from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
-from rubricem_agent.evals.manifest import SCORES_FILE, EvaluationManifest
+from rubricem_agent.evals.manifest import SCORES_FILE, EvaluationManifest, read_manifest
 from rubricem_agent.evals.records import PAGES, AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
 from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
 from rubricem_env.domain.base import Frozen, Text
@@ -294,11 +294,12 @@ def read_scores(folder: Path) -> Scores:
     """The stored scores of a run.
 
     Raises:
-        FileFormatError: there are none, or none of this release.
+        FileFormatError: there are none, or none of this release, or the folder is no run.
     """
     path = folder / SCORES_FILE
     rescore = f"`rubricem eval rescore {folder}`"
     if not path.exists():
+        read_manifest(folder)
         raise FileFormatError(f"{folder} has no scores; run {rescore} to compute them from its logs.")
     with validating(f"{path} cannot be read", f"Compute it again with {rescore}."):
         return Scores.model_validate_json(read_text(path, "the scores of a run"))

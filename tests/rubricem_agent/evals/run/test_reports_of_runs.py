@@ -11,6 +11,7 @@ from rich.console import Console
 from rubricem_agent.build.eval_plan import plan_run, rescore_run
 from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.report import SUBSTITUTE_NOTE, print_summary, render_page, summarize
+from rubricem_agent.evals.scores import read_scores
 from rubricem_env.domain.errors import UsageError
 
 
@@ -31,6 +32,11 @@ def as_text(summary) -> str:
     console = Console(file=io.StringIO(), width=220)
     print_summary(summary, console)
     return console.file.getvalue()
+
+
+def test_the_scores_of_a_folder_that_is_no_run_are_refused_as_no_run(tmp_path):
+    with pytest.raises(UsageError, match=r"typo is no run: .* Give the --out folder of a run\."):
+        read_scores(tmp_path / "typo")
 
 
 @pytest.mark.parametrize("render", [render_page, as_text])
