@@ -270,7 +270,8 @@ async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, termin
     elif not stored:
         terminal.say("No lesson from the bank: it is empty.")
     else:
-        wanted = "this question" if mode == "within" else "a similar question"
+        others = "another question; what is nearly the same is left out (--reuse within reads the question's own)"
+        wanted = "this question" if mode == "within" else others
         terminal.say(f"No lesson from the bank: none of its {stored} is of {wanted}.")
     return block
 

@@ -76,7 +76,7 @@ def test_within_begins_with_the_questions_own_lesson_cross_with_others_and_neith
     [
         ({}, "cross", "No lesson from the bank: it is empty."),
         ({OTHER: OTHER_LESSON}, "within", "No lesson from the bank: none of its 1 is of this question."),
-        ({QUESTION: OWN_LESSON}, "cross", "none of its 1 is of a similar question."),
+        ({QUESTION: OWN_LESSON}, "cross", "none of its 1 is of another question; what is nearly the same is left out"),
     ],
 )
 def test_a_bank_without_a_fitting_lesson_is_said_and_the_question_stands_alone(bank, asked, lessons, mode, said):
