@@ -215,7 +215,8 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
     with requires_extra("local", "counting tokens exactly"):
         from transformers import AutoTokenizer
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(model_folder(Path(name))))
+        # It only counts: transformers would warn of a sample longer than the model.
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(model_folder(Path(name))), model_max_length=2**40)
     except (OSError, ValueError) as cause:
         raise ConfigError(f"no tokenizer can be loaded from {name!r}: {str(cause).splitlines()[0]}") from cause
     if not tokenizer.chat_template:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 from rubricem_agent.policy.base import Opening, Sampling, model_folder
 from rubricem_agent.policy.decoder import Feed, RowDecoder, max_positions, model_class, open_decoder
@@ -34,6 +35,7 @@ def load_model(path: Path) -> PreTrainedModel:
     """
     path = model_folder(path)
     kind = model_class(path)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     with boundary(ModelError, f"load the model in {path}"):
         loaded: Any = kind.from_pretrained(path, local_files_only=True, dtype="auto", output_loading_info=True)
     model, found = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)

@@ -24,8 +24,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from transformers.utils.logging import disable_progress_bar
-
 from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.curriculum import QueryBatch
@@ -232,7 +230,6 @@ def compare_phases(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train. Returns 2, with one sentence on stderr, for a mistake or a refused step, and 130 for an interrupt."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]
 
     async def connect_and_train(config: LocalConfig) -> None:
         async with open_services(config) as (toolbox, judge):

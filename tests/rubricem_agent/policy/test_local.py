@@ -1,13 +1,16 @@
 """A real Qwen3 of random weights: own decode against transformers, batches, caches, sampling."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers.utils.logging import enable_progress_bar
 
-from rubricem_agent.policy.base import Listener, Opening, Sampling
+from rubricem_agent.build.data import load_chat_tokenizer
+from rubricem_agent.policy.base import TINY, Listener, Opening, Sampling
 from rubricem_agent.policy.decoder import Feed, Qwen3Decoder
 from rubricem_agent.policy.local import (
     CacheRow,
@@ -23,6 +26,13 @@ from rubricem_agent.policy.local import (
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, ids_of, turn
+
+
+def test_loading_prints_nothing_since_commands_with_quiet_have_failures_alone_on_the_error_stream(capsys):
+    enable_progress_bar()
+    load_model(Path(TINY))
+    load_chat_tokenizer(TINY)("word " * 30_000)
+    assert capsys.readouterr() == ("", "")
 
 
 def reference(model, ids):
