@@ -310,11 +310,9 @@ def run(terminal: Terminal, *, rollouts: int, questions: int, chance: float, see
         for method in CONTESTANTS:
             means = [np.mean([one[noise][method] for one in runs], axis=0).tolist() for noise in NOISES]
             table.add_row(method, *(f"{right:.2f} {angle:.2f} {wrong:.0%}" for right, angle, wrong in means))
-        ends = [turnover(one) for one in runs]
-        verdict = (
-            f"answer-only credit points as well as SS-GRPO in {sum(end is not None for end in ends)} of {seeds} seeds"
-        )
-        terminal.show(table, f"  {verdict}; from noise {[end for end in ends if end is not None]} on")
+        ends = [f"{end:g}" for end in map(turnover, runs) if end is not None]
+        verdict = f"answer-only credit is as close to the true credit as SS-GRPO in {len(ends)} of {seeds} seeds"
+        terminal.show(table, f"  {verdict}" + f", from noise {', '.join(ends)} on" * bool(ends))
         verdicts.append(f"{name}: {verdict}")
         levels = [{str(noise): {m: c._asdict() for m, c in of.items()} for noise, of in one.items()} for one in runs]
         rows.append({"kind": kind, "intermediate_only": only, "target": target, "chance": chance, "seeds": levels})
