@@ -86,4 +86,4 @@ def test_a_config_that_is_not_there_and_a_key_that_is_none_end_with_one_sentence
     assert main(["--config-name", "none"]) == 2
     assert capsys.readouterr().err.startswith("verl_ssgrpo: cannot read the config")
     assert main(["--dry-run", "rubricem.windw=2"]) == 2
-    assert "did you mean 'window'" in capsys.readouterr().err
+    assert "did you mean 'rubricem.window'" in capsys.readouterr().err

@@ -37,8 +37,11 @@ def test_a_change_that_is_none_is_refused(change: str) -> None:
 
 
 def test_a_mistyped_key_is_refused_and_one_that_only_verl_knows_is_not() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'nnodes'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'trainer\.nnodes'"):
         read_run_file(RECIPE, ["trainer.nodes=2"])
+    with pytest.raises(ConfigError, match=r"'nnodes=2' changes no key of the file; give its section: trainer\."):
+        read_run_file(RECIPE, ["nnodes=2"])
+    assert read_run_file(RECIPE, ["+foo=2"])["foo"] == 2
     config = read_run_file(RECIPE, ["actor_rollout_ref.rollout.enforce_eager=true", "+trainer.nodes=2"])
     assert value_at(config, "actor_rollout_ref.rollout.enforce_eager", False) is True
 
@@ -78,7 +81,7 @@ def test_what_the_file_leaves_out_is_verls_own_default(almanac: dict[str, Any]) 
             "reflection.total_tokens is 30000.*ppo_max_token_len_per_gpu=6656 on 4",
         ),
         ("rubricem.limits.max_tokens=20000", "an episode must fit into the response"),
-        ("rubricem.windw=3", "did you mean 'window'"),
+        ("rubricem.windw=3", "did you mean 'rubricem.window'"),
         ("~rubricem", "has no section `rubricem`"),
     ],
 )

@@ -30,7 +30,7 @@ _TYPING_MISTAKE = 0.9
 def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
     """The file with `a.b.c=value` changes on top, as Hydra would make them; `+` and `++` before a key add, `~` removes.
 
-    A key that the file lacks may be one of veRL's, which only veRL knows; a misspelt key of the file is refused here.
+    A key that the file lacks may be in a section of veRL, which only veRL knows; a misspelt key of the file is refused.
 
     Raises:
         ConfigError: the file or a change cannot be read, or a change's key is mistyped.
@@ -46,8 +46,9 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
                 section[part] = {}
             section = section[part]
         near = None if last in section else nearest_name(last, section, cutoff=_TYPING_MISTAKE)
-        if near and not change.startswith(("+", "~")):
-            raise ConfigError(f"{change!r} changes no key of the file; did you mean {near!r}?")
+        if (near or (last not in section and not path_to_it)) and not change.startswith(("+", "~")):
+            meant = f"did you mean {'.'.join((*path_to_it, near))!r}?" if near else "give its section: trainer.nnodes."
+            raise ConfigError(f"{change!r} changes no key of the file; {meant}")
         section[last] = value
         if removes:
             del section[last]
