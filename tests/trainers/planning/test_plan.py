@@ -266,6 +266,20 @@ def test_the_plan_as_json_is_one_document(capsys: pytest.CaptureFixture[str]) ->
     assert step.pop("total") == pytest.approx(sum(step.values()))
 
 
+def test_a_run_on_an_index_of_ones_own_names_no_engine_and_an_empty_section_has_no_heading(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_plan(CONFIGS / "verl_rubricem_8b_local.yaml", ["actor_rollout_ref.model.path=qwen3-8b"])
+    shown = capsys.readouterr().out
+    assert "google_search (own index)" in shown
+    assert "snippet_search (own index)" in shown
+    assert "semantic_scholar" not in shown
+    assert "judges on own servers" in shown
+    assert "seconds that the searches of a step need" not in shown
+    print_plan(RECIPE)
+    assert "judges on own servers" not in capsys.readouterr().out
+
+
 def test_the_almanac_on_the_cpu_needs_no_plan(capsys: pytest.CaptureFixture[str]) -> None:
     print_plan(CONFIGS / "verl_almanac_cpu.yaml", ["actor_rollout_ref.model.path=qwen3-0.6b"])
     assert "on the CPU" in capsys.readouterr().out

@@ -160,7 +160,8 @@ def _searching(tools: ToolsConfig, search: SearchConfig, calls: float) -> CallKi
     # A remote tool server pays its engines too.
     is_free = tools.replay is not None or (tools.backend == "offline" and tools.remote is None)
     read, written = _SEARCH_TOKENS if model and not is_free else (0, 0)
-    what, fee = f"{ENGINES[search.engine].spec.name} ({model or search.engine})", 0.0 if is_free else search.dollars
+    source = ("record" if tools.replay else "own index") if is_free else model or search.engine
+    what, fee = f"{ENGINES[search.engine].spec.name} ({source})", 0.0 if is_free else search.dollars
     return _priced(what, calls, None if is_free else model, read=read, written=written, fee=fee)
 
 

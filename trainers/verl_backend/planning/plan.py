@@ -138,7 +138,8 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
     table = Table("", *(f"{gpus} GPUs" for gpus in plans), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    for section, numbers in next(iter(plans.values())).items():
+    filled = ((section, numbers) for section, numbers in next(iter(plans.values())).items() if numbers)
+    for section, numbers in filled:
         table.add_row(f"[bold]{section}[/bold]", *(_cell(plan[section].get("total", "")) for plan in plans.values()))
         for name in (name for name in numbers if name != "total"):
             table.add_row(f"  {name}", *(_cell(plan[section][name]) for plan in plans.values()))
