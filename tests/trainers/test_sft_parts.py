@@ -1,14 +1,16 @@
 """The parts of fine-tuning: rows, the plan of a run, and settings."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.data.chatml import TokenSample
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
+from trainers.sft_parts.accelerated import Accelerated
 from trainers.sft_parts.settings import SftConfig, SftSchedule
 from trainers.sft_parts.sft import make_row, pack
 
@@ -107,3 +109,9 @@ def test_bad_settings_are_refused_in_one_sentence(tmp_path: Path, text: str, cha
     with pytest.raises(ConfigError) as refusal:
         read_settings(file, SftConfig, changes=changes)
     assert message in str(refusal.value)
+
+
+@pytest.mark.skipif(find_spec("accelerate") is not None, reason="accelerate is installed")
+def test_several_processes_without_accelerate_are_refused_with_the_extra() -> None:
+    with pytest.raises(MissingExtraError, match=r"needs accelerate, .* pip install 'rubricem\[cluster\]'"):
+        Accelerated.here("fp32")

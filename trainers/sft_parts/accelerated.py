@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator  # type: ignore[import-not-found, unused-ignore]
-from accelerate.utils import DistributedType  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor, nn
 
+from rubricem_agent.build.models import requires_extra
 from rubricem_agent.learn.metrics import refuse_other_run
 
 from .settings import Precision
@@ -31,6 +30,8 @@ class Accelerated(OneProcess):
 
     @classmethod
     def here(cls, precision: Precision) -> "Accelerated":
+        with requires_extra("cluster", "training in several processes"):
+            from accelerate import Accelerator  # type: ignore[import-not-found, unused-ignore]
         return cls(Accelerator(mixed_precision="bf16" if precision == "bf16" else "no"))
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -43,7 +44,7 @@ class Accelerated(OneProcess):
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
         # DeepSpeed updates the weights inside the backward pass that is marked so; the others only sum up.
-        self._accelerator.sync_gradients = is_last or self._accelerator.distributed_type != DistributedType.DEEPSPEED
+        self._accelerator.sync_gradients = is_last or self._accelerator.distributed_type != "DEEPSPEED"
         self._accelerator.backward(loss)
 
     def clip(self, model: nn.Module, max_norm: float) -> float:
