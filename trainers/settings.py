@@ -120,9 +120,7 @@ def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> 
             (folder / SETTINGS_FILE).write_text(f"{settings}\n", encoding="utf-8")
             (folder / CODE_FILE).write_text(f"{code_version()}\n", encoding="utf-8")
     except OSError as cause:
-        raise ConfigError(
-            f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or choose another."
-        ) from cause
+        raise ConfigError(f"cannot write to {key}, {folder}: {cause.strerror}. Make room, or change it.") from cause
 
 
 def with_run_seed(settings: Settings, seed: int) -> Settings:

@@ -35,14 +35,14 @@ def find_config(named: Path) -> Path:
     return shipped if len(named.parts) == 1 and shipped.is_file() and not named.is_file() else named
 
 
-def read_yaml(named: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; raises ConfigError where it cannot be read, is empty, or is not a mapping."""
+def read_yaml(named: Path, *, offers: str = "*") -> dict[str, Any]:
+    """The mapping in a YAML file; where it is none, raises ConfigError with the package's configs that `offers` matches."""
     path = find_config(named)
     try:
         fields = _parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         reason = " ".join(str(cause).split())
-        names = ", ".join(sorted(file.stem for file in CONFIGS.glob("*.yaml") if "accelerate" not in file.stem))
+        names = ", ".join(sorted(file.stem for file in CONFIGS.glob(f"{offers}.yaml") if "accele" not in file.stem))
         raise ConfigError(
             f"cannot read the config {path}: {reason}. Give the path of a YAML file, or a name: {names}."
         ) from cause
@@ -91,11 +91,15 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
     """The command that trains by a config with changes on top.
 
     Raises:
-        ConfigError: the file cannot be read, or names no folder to write to.
+        ConfigError: the file cannot be read, is of another trainer, or names no folder to write to.
         MissingExtraError: a package for training is not installed.
     """
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError("torch", "local", "training")
+    given = read_yaml(config, offers="[!s]*_almanac")
+    for key, module in (("samples", "sft_parts.sft"), ("num_worlds", "experiments.tiny_policy")):
+        if key in given:
+            raise ConfigError(f"{config} is of another trainer: python -m rubricem_trainers.{module} --config {config}")
     fields = read_fields(config, changes)
     out, steps = fields.get("out"), fields.get("steps", _DEFAULT_STEPS)
     if not isinstance(out, str) or not out:
@@ -120,9 +124,7 @@ def read_fields(
         raise ConfigError(f"{config} is a config of veRL, which has a trainer of its own: rubricem train-verl {config}")
     for change in changes:
         if change.startswith("-"):
-            raise ConfigError(
-                f"{change} is no option; settings are written KEY=VALUE without dashes, such as steps=12."
-            )
+            raise ConfigError(f"{change} is no option; settings are written KEY=VALUE without dashes, as steps=12.")
         key, value = parse_yaml_assignment(change, example="steps=12")
         *sections, last = key.split(".")
         section = fields

@@ -108,9 +108,19 @@ def test_a_config_of_the_package_goes_by_its_name_and_a_file_of_that_name_comes_
 def test_a_wrong_name_is_answered_with_the_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"path of a YAML file, or a name: ablation_almanac, demo_almanac, .*verl_ssgrpo_8b\.$"
+        ConfigError, match=r"path of a YAML file, or a name: ablation_almanac, demo_almanac, local_almanac\.$"
     ):
         read_trainer_command(Path("demo"), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("sft_almanac", "sft_parts.sft"), ("sft_qwen3_8b", "sft_parts.sft"), ("tiny_policy", "experiments.tiny_policy")],
+)
+def test_a_config_of_another_trainer_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, name, module):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"another trainer: python -m rubricem_trainers\.{module} --config {name}$"):
+        read_trainer_command(Path(name), ())
 
 
 def test_two_trainers_do_not_share_a_folder_and_a_file_in_its_place_is_refused(tmp_path):

@@ -84,6 +84,8 @@ def test_a_config_that_is_not_there_and_a_key_that_is_none_end_with_one_sentence
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--config-name", "none"]) == 2
-    assert capsys.readouterr().err.startswith("verl_ssgrpo: cannot read the config")
+    refused = capsys.readouterr().err
+    assert refused.startswith("verl_ssgrpo: cannot read the config")
+    assert "a name: verl_almanac_cpu, verl_" in refused
     assert main(["--dry-run", "rubricem.windw=2"]) == 2
     assert "did you mean 'rubricem.window'" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
     Raises:
         ConfigError: the file or a change cannot be read, or a change's key is mistyped.
     """
-    config = read_yaml(path)
+    config = read_yaml(path, offers="verl_*")
     for change in changes:
         removes, written = change.startswith("~"), change.lstrip("+~")
         key, value = parse_yaml_assignment(f"{written}=" if removes else written, example="trainer.nnodes=2")
