@@ -14,6 +14,7 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import STATUSES, BankItem, BankStoreError, ItemStatus, read_header
 from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_env.domain.inputs import read_lines
 
 _QUESTION_WIDTH = 100
 """Characters of a question in a row."""
@@ -143,8 +144,9 @@ def import_bank(
 
     Exits with 1 where a line was refused.
     """
-    if not file.is_file():
-        raise FileFormatError(f"there is no file {file}. Give a file of `rubricem bank export`.")
+    if not (file.is_file() and read_lines(file, "a file of `rubricem bank export`")):
+        held = "reflection in" if file.is_file() else "file"
+        raise FileFormatError(f"there is no {held} {file}. Give a file of `rubricem bank export`.")
     _refuse_snapshot(bank)
     if read_header(bank):
         opened = _open(bank, terminal, embeds=True, embedder_path=embedder_path)

@@ -56,6 +56,8 @@ class ChromaStore:
             FileFormatError: written by a newer release, no bank, or its database is lost.
             BankStoreError: Chroma cannot open it.
         """
+        if folder.is_file():
+            raise FileFormatError(f"{folder} is a file, and a bank is a folder. Give a folder with --bank.")
         with boundary(BankStoreError, f"make the bank {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             with _locked(folder):

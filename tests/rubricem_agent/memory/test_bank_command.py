@@ -127,6 +127,19 @@ def test_a_file_to_import_that_is_not_there_makes_no_bank(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_empty_file_to_import_makes_no_bank(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    result = CliRunner().invoke(bank_app, ["import", str(tmp_path / "empty.jsonl"), "--bank", str(tmp_path / "new")])
+    assert "there is no reflection in" in str(result.exception)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_bank_in_a_files_place_is_refused_as_a_file(tmp_path):
+    (tmp_path / "bank").write_text("")
+    with pytest.raises(FileFormatError, match=r"bank is a file, and a bank is a folder\. Give a folder with --bank\."):
+        ChromaStore.open(tmp_path / "bank", embedder="plane", dimension=2)
+
+
 def test_a_bank_that_cannot_be_made_is_one_sentence(run, tmp_path):
     (tmp_path / "taken").write_text("")
     folder = tmp_path / "taken" / "bank"
