@@ -26,7 +26,7 @@ def serve_viewer(
     the address and its token once the server listens. The default port is 8420, or any free one.
 
     Raises:
-        FileFormatError: there is no such folder.
+        FileFormatError: there is no such folder, or no bank in the one that is named.
         ConfigError: the port is taken.
         MissingExtraError: the viewer extra is not installed.
     """
@@ -34,6 +34,8 @@ def serve_viewer(
         import uvicorn
 
         from rubricem_agent.viewer.server import make_app
+    if bank is not None:
+        open_existing_bank(bank, embeds=False)
     shelf = RunShelf(root, _open_bank, bank=bank)
     token = secrets.token_urlsafe(24)
     settings = uvicorn.Config(

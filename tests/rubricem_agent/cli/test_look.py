@@ -65,6 +65,8 @@ def test_a_folder_that_is_not_there_and_a_taken_port_are_refused(tmp_path):
         taken = CliRunner().invoke(app, ["view", str(RUN), "--port", str(holder.getsockname()[1])])
 
     assert isinstance(CliRunner().invoke(app, ["view", str(tmp_path / "none")]).exception, FileFormatError)
+    typo = CliRunner().invoke(app, ["view", str(RUN), "--bank", str(tmp_path / "typo")])
+    assert re.match("there is no rubric bank in .*typo", str(typo.exception))
     assert isinstance(taken.exception, ConfigError)
     assert "--port" in str(taken.exception)
 
