@@ -304,7 +304,7 @@ def parity(
             except FileFormatError as unreadable:
                 code = max(code, UNREADABLE)
                 document.append({"file": str(file), "unreadable": str(unreadable)})
-                lines.append(str(unreadable))
+                terminal.warn(f"rubricem: {unreadable}")
             else:
                 code = max(code, DISAGREED if disagreements else AGREED)
                 differing = [{"id": case_id, "differences": found} for case_id, found in disagreements]
@@ -312,6 +312,5 @@ def parity(
                 lines.append(f"{file}: {agreed}/{total}")
                 lines += [f"  {case_id}: {each}" for case_id, found in disagreements for each in found]
             advance(1)
-    brief = [line for line in lines if line.startswith(" ") or "cannot be read" in line]
-    terminal.close(document, "\n".join(lines), brief="\n".join(brief))
+    terminal.close(document, "\n".join(lines), brief="\n".join(line for line in lines if line.startswith(" ")))
     raise typer.Exit(code)

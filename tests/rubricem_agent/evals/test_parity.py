@@ -107,6 +107,7 @@ def test_a_malformed_line_is_named_by_its_number_and_exits_with_2(tmp_path: Path
     code, written = parity_of(path)
 
     assert code == 2
+    assert written[0].startswith("rubricem: ")
     assert f"{path} line 3" in written[0]
 
 
