@@ -88,9 +88,7 @@ def build_index(
         passage=passage, embedder=given, embedder_path=embedder_path, dimension=embedder.dimension if embedder else 0
     )
     if manifest.format != FORMAT:
-        raise ConfigError(
-            f"{folder} was built by an earlier release; it can be searched. Build a new one to add to it."
-        )
+        raise ConfigError(f"{folder} was built by an earlier release; it can be searched. Build a new one to add.")
     with _locked(folder), writing(folder, MAKE_ROOM):
         return _Build(folder, manifest, commit_every, on_passages, embedder).run(
             sources, roots=roots, read_page=read_page, read_rows=read_rows
@@ -154,7 +152,8 @@ class _Build:
         self._writer.wait_merging_threads()
         if not self._manifest.passages:
             first = f" {next(iter(skipped))}: {next(iter(skipped.values()))}" if skipped else ""
-            raise FileFormatError(f"no document could be read.{first}")
+            given = ", ".join(map(str, roots))
+            raise FileFormatError(f"no document could be read from {given}. Give files or folders of documents.{first}")
         return BuiltCorpus(self._manifest.passages, len(self._files), read, dropped, skipped)
 
     def _file_to_read(self, path: Path) -> IndexedFile | None:

@@ -247,6 +247,10 @@ def test_mistakes_are_one_sentence(tmp_path):
     source = write_rows(tmp_path / "rows.jsonl", memo(1, "owl"))
     with pytest.raises(FileFormatError, match="there is no file or folder"):
         build(tmp_path / "ix", tmp_path / "absent")
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(FileFormatError, match=r"no document could be read from .*empty\.txt\. Give files or"):
+        build(tmp_path / "without", tmp_path / "empty.txt")
+    (tmp_path / "empty.txt").unlink()
     (tmp_path / "picture.png").write_bytes(b"x")
     with pytest.raises(FileFormatError, match=r"picture.png cannot be read: its name ends with none of \.txt"):
         build(tmp_path / "ix", tmp_path / "picture.png")
