@@ -32,14 +32,9 @@ if TYPE_CHECKING:
     from rubricem_env.tools.corpus_index import CorpusIndex
 
 TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
-_SECRETS = (
-    *sorted({engine.key for engine in ENGINES.values()}),
-    "GOOGLE_API_KEY",
-    "JINA_API_KEY",
-    "CRAWL4AI_API_KEY",
-    configs.SEARCH_KEY,
-    TOKEN_VARIABLE,
-)
+_PAGE_KEYS = ("JINA_API_KEY", "CRAWL4AI_API_KEY")
+_ENGINE_KEYS = sorted({engine.key for engine in ENGINES.values()})
+_SECRETS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, configs.SEARCH_KEY, TOKEN_VARIABLE)
 _PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""
@@ -284,7 +279,8 @@ async def _open_remote(
             advice += f"{TOKEN_VARIABLE} is set; its value must be the token that the server was given or printed."
         else:
             advice += f"{TOKEN_VARIABLE} is not set; set it to the token that the server was given or printed."
-        raise ConfigError(f"the tool server {shown} does not work: {failure} {advice}") from failure
+        said = re.sub("^rubricem ", "it ", str(failure))
+        raise ConfigError(f"the tool server {shown} does not work: {said} {advice}") from failure
 
 
 async def _connect(
