@@ -1,6 +1,7 @@
 """Many processes through accelerate: DeepSpeed ZeRO-3 or FSDP, as the launch file says. Checkpoints are accelerate's own."""
 
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ class Accelerated(OneProcess):
     @classmethod
     def here(cls, precision: Precision) -> "Accelerated":
         with requires_extra("cluster", "training in several processes"):
-            from accelerate import Accelerator  # type: ignore[import-not-found, unused-ignore]
-        return cls(Accelerator(mixed_precision="bf16" if precision == "bf16" else "no"))
+            accelerate: Any = import_module("accelerate")
+        return cls(accelerate.Accelerator(mixed_precision="bf16" if precision == "bf16" else "no"))
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         prepared: tuple[nn.Module, torch.optim.Optimizer] = self._accelerator.prepare(model, optimizer)
@@ -77,5 +78,4 @@ class Accelerated(OneProcess):
         # Gathering takes every process, writing one.
         weights = self._accelerator.get_state_dict(model)
         if self.rank == 0:
-            whole: Any = self._accelerator.unwrap_model(model)
-            whole.save_pretrained(folder, state_dict=weights)
+            self._accelerator.unwrap_model(model).save_pretrained(folder, state_dict=weights)

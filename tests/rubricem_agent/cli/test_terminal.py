@@ -106,7 +106,7 @@ def test_parity_prints_agreed_over_total_and_exits_with_2_for_an_unreadable_file
     path = str(FIXTURES / "simpleqa.dev.jsonl")
     result = CliRunner().invoke(app, ["parity", path, str(tmp_path / "absent.jsonl")])
     assert result.exit_code == 2
-    assert result.output.startswith(f"{path}: 24/24\n")
+    assert result.stdout == f"{path}: 24/24\n"
     assert "cannot be read" in result.output
 
 
