@@ -137,7 +137,9 @@ def test_a_call_needs_the_path_and_the_token_of_the_server_and_a_taken_port_is_e
     ):
         mistake = call(path, token).exception
         assert isinstance(mistake, ConfigError)
-        assert f"the tool server http://127.0.0.1:{server.port}{path} does not work: it cannot be reached: " in str(mistake)
+        assert f"the tool server http://127.0.0.1:{server.port}{path} does not work: it cannot be reached: " in str(
+            mistake
+        )
         assert said in str(mistake)
     taken = run("serve", "--transport", "http", "--port", str(server.port)).exception
     assert isinstance(taken, ConfigError)
