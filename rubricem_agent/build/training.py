@@ -42,7 +42,8 @@ def read_yaml(named: Path, *, offers: str = "*") -> dict[str, Any]:
         fields = _parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         reason = " ".join(str(cause).split())
-        names = ", ".join(sorted(file.stem for file in CONFIGS.glob(f"{offers}.yaml") if "accele" not in file.stem))
+        shipped = sorted(file.stem for file in CONFIGS.glob(f"{offers}.yaml"))
+        names = ", ".join(name for name in shipped if not name.startswith("accelerate"))
         raise ConfigError(
             f"cannot read the config {path}: {reason}. Give the path of a YAML file, or a name: {names}."
         ) from cause
