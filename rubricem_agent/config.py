@@ -538,13 +538,13 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
             alike = suggest_name(str(key), kind.model_fields, cutoff=0.5)
             known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else alike
             raise ConfigError(f"{where} has the unknown key {key!r}; {known}")
-        inner = _model_in(field.annotation)
-        for part in value if isinstance(value, list) else [value]:
-            if inner is not None and isinstance(part, Mapping):
-                refuse_unknown(part, inner, where=f"{where}{separator}{key}")
-            elif inner is not None and isinstance(part, str | int | float) and not field.metadata:
-                keys = ", ".join(f"{key}.{name}" for name in inner.model_fields)
-                raise ConfigError(f"{where}{separator}{key} is {part!r}, which is no section; its keys are {keys}.")
+        if (inner := _model_in(field.annotation)) is not None:
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, Mapping):
+                    refuse_unknown(part, inner, where=f"{where}{separator}{key}")
+                elif isinstance(part, str | int | float) and not (field.metadata or issubclass(inner, SearchConfig)):
+                    at, keys = f"{where}{separator}{key}", ", ".join(f"{key}.{name}" for name in inner.model_fields)
+                    raise ConfigError(f"{at} is {part!r}, which is no section; its keys are {keys}.")
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

@@ -283,7 +283,7 @@ def test_missing_answers_of_another_run_are_to_be_made_there(tmp_path):
             'backend = "web"\n[google_search]\nengine = "serper"\n[snippet_search]\nfee = 2.0',
             ("semantic_scholar", 120.0),
         ),
-        ("[google_search]\nfee = 0.5", None),
+        ('backend = "offline"', None),
         ('[remote]\nurl = "http://127.0.0.1:1/mcp"', None),
     ],
 )

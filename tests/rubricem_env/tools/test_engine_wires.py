@@ -421,7 +421,7 @@ async def test_where_no_engine_answers_each_says_why():
     ],
 )
 def test_engines_are_written_as_a_name_settings_or_a_list_of_either(written, names):
-    google = read_tools_config({"google_search": written}).google_search
+    google = read_tools_config({"backend": "web", "google_search": written}).google_search
     assert [google.engine, *(one.engine for one in google.then)] == names
 
 
@@ -436,7 +436,7 @@ def test_engines_are_written_as_a_name_settings_or_a_list_of_either(written, nam
 )
 def test_a_wrong_order_of_engines_is_named(written, message):
     with pytest.raises(ConfigError, match=message):
-        read_tools_config({"google_search": written})
+        read_tools_config({"backend": "web", "google_search": written})
 
 
 @pytest.mark.parametrize("engine", [name for name, one in ENGINES.items() if one.key and name != "gemini"])

@@ -84,7 +84,10 @@ def test_budgets_and_rates_of_the_tools_may_change_and_what_they_find_may_not(tm
     assert (
         search_sha256(tools(tmp_path, more="timeout = 5.0\n[budget]\ncalls = 9\n[cache]\nenabled = false\n")) == first
     )
-    assert search_sha256(tools(tmp_path, more='[google_search]\nmodel = "other"\n')) != first
+    web = 'backend = "web"\n[google_search]\n'
+    assert search_sha256(tools(tmp_path, more=f'{web}model = "one"\n')) != search_sha256(
+        tools(tmp_path, more=f'{web}model = "other"\n')
+    )
 
 
 def test_a_corpus_that_is_not_there_is_refused_before_anything_is_asked(tmp_path):
