@@ -102,9 +102,10 @@ def key_for(
 
 def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) -> SecretStr:
     """The key for a server of Gemini's API; raises ConfigError where there is none that may be sent to it."""
-    # `own` serves any other server; Google's keys serve Gemini's API and this machine alone.
+    # `own` serves any server, a search's any but Google's; Google's keys serve Gemini's API and this machine alone.
     host = url_host(url) or _GEMINI_HOST
-    names = _GEMINI_KEYS if host == _GEMINI_HOST else (own, *_GEMINI_KEYS) if host in LOOPBACK else (own,)
+    names = _GEMINI_KEYS if host in {_GEMINI_HOST, *LOOPBACK} else ()
+    names = names if (own, host) == (configs.SEARCH_KEY, _GEMINI_HOST) else (own, *names)
     key = read_secret(environ, *names, purpose=f"{who} at {host}")
     if url:
         variable = next(name for name in names if environ.get(name, "").strip())

@@ -91,7 +91,7 @@ def test_all_that_is_missing_is_said_at_once_each_with_its_remedy(capsys: pytest
         (
             {"environ": {"GEMINI_API_KEY": " ", "S2_API_KEY": "x"}},
             "google_search",
-            "needs a key; set RUBRICEM_SEARCH_KEY or GEMINI_API_KEY or GOOGLE_API_KEY",
+            "needs a key; set GEMINI_API_KEY or GOOGLE_API_KEY",
         ),
     ],
 )
