@@ -63,11 +63,34 @@ async def test_old_entries_make_room(store):
     assert sum(entry is not None for entry in kept) <= 300 + 256
 
 
-async def test_equal_calls_at_once_cost_one_call_even_if_the_first_caller_is_cancelled(store):
+def after(event, call):
+    """The call, once the event is set."""
+
+    async def wait_and_call(*arguments):
+        await event.wait()
+        return await call(*arguments)
+
+    return wait_and_call
+
+
+async def test_equal_calls_at_once_cost_one_call_even_if_the_first_caller_is_cancelled(store, monkeypatch):
+    looked, all_wait = [], asyncio.Event()
+    look_up = store.get
+
+    async def count(key):
+        text = await look_up(key)
+        # What follows in the caller's step is that it waits.
+        looked.append(key)
+        if len(looked) == 8:
+            all_wait.set()
+        return text
+
+    monkeypatch.setattr(store, "get", count)
     tool = ScriptedTool(delay=0.05)
+    monkeypatch.setattr(tool, "call", after(all_wait, tool.call))
     cached = CachedTool(tool, store, scope="s")
     first, *others = (asyncio.create_task(cached.call(CALL)) for _ in range(8))
-    await asyncio.sleep(0.01)
+    await all_wait.wait()
     first.cancel()
     assert await asyncio.gather(*others) == [FOUND] * 7
     assert len(tool.calls) == 1
