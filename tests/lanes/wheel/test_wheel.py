@@ -111,7 +111,8 @@ def test_training_without_torch_names_what_is_to_be_installed(core, folder):
 def test_a_wrong_name_lists_the_configs_of_the_wheel(core, folder):
     code, printed = run(core, "COLUMNS=200 rubricem train-verl demo", folder)
     assert code == 2
-    assert "demo_almanac, local_almanac, " in printed
+    assert "verl_rubricem_8b, verl_rubricem_8b_h100, " in printed
+    assert "demo_almanac" not in printed
 
 
 def test_a_dry_run_on_verl_needs_neither_torch_nor_a_clone(core, folder):
