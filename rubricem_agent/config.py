@@ -325,8 +325,6 @@ class TeacherConfig(Frozen):
     """Seconds for one call."""
 
 
-SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
-"""The variable with the key of a server that speaks Gemini's API and is not Google's."""
 Seconds = Annotated[float, Field(gt=0)]
 
 

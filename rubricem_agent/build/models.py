@@ -40,6 +40,8 @@ OPENAI_KEY = "OPENAI_API_KEY"
 POLICY_KEY = "RUBRICEM_POLICY_KEY"
 JUDGE_KEY = "RUBRICEM_JUDGE_KEY"
 TEACHER_KEY = "RUBRICEM_TEACHER_KEY"
+SEARCH_KEY = "RUBRICEM_SEARCH_KEY"
+"""Of google_search at a server that speaks Gemini's API and is not Google's."""
 ANTHROPIC_KEY = "ANTHROPIC_API_KEY"
 _OPENAI_HOST = "api.openai.com"
 _ANTHROPIC_HOST = "api.anthropic.com"
@@ -105,7 +107,7 @@ def google_key_for(url: str, environ: Mapping[str, str], *, own: str, who: str) 
     # `own` serves any server, a search's any but Google's; Google's keys serve Gemini's API and this machine alone.
     host = url_host(url) or _GEMINI_HOST
     names = _GEMINI_KEYS if host in {_GEMINI_HOST, *LOOPBACK} else ()
-    names = names if (own, host) == (configs.SEARCH_KEY, _GEMINI_HOST) else (own, *names)
+    names = names if (own, host) == (SEARCH_KEY, _GEMINI_HOST) else (own, *names)
     key = read_secret(environ, *names, purpose=f"{who} at {host}")
     if url:
         variable = next(name for name in names if environ.get(name, "").strip())

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 
 from rubricem_agent import config
-from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, TEACHER_KEY, connect_chat_model
+from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, SEARCH_KEY, TEACHER_KEY, connect_chat_model
 from rubricem_agent.build.tools import search_backend
 from rubricem_env.domain.errors import BoundaryError, ModelError, UsageError
 from rubricem_env.domain.trajectory import ToolCall
@@ -75,7 +75,7 @@ def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list
     def probe(search: config.SearchConfig) -> Probe:
         if isinstance(search, config.GoogleSearchConfig) and search.engine == "gemini":
             spec = config.ModelSpec(config.GEMINI, search.model, search.url or "")
-            return _model_probe("search engine", spec, environ, config.SEARCH_KEY)
+            return _model_probe("search engine", spec, environ, SEARCH_KEY)
 
         async def ask() -> None:
             async with aclosing(search_backend(search, environ)) as backend:

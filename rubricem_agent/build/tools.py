@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rubricem_agent import config as configs
-from rubricem_agent.build.models import build_embedder, google_key_for, requires_extra, tool_key
+from rubricem_agent.build.models import SEARCH_KEY, build_embedder, google_key_for, requires_extra, tool_key
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
 _PAGE_KEYS = ("JINA_API_KEY", "CRAWL4AI_API_KEY")
 _ENGINE_KEYS = sorted({engine.key for engine in ENGINES.values()})
-_SECRETS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, configs.SEARCH_KEY, TOKEN_VARIABLE)
+_SECRETS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, SEARCH_KEY, TOKEN_VARIABLE)
 _PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""
@@ -226,7 +226,7 @@ def search_backend(config: configs.SearchConfig, environ: Mapping[str, str]) -> 
         with requires_extra("tools", "google_search through Gemini", package="google-genai"):
             from rubricem_env.tools.google_search import SYSTEM, GeminiGoogleSearch
         return GeminiGoogleSearch(
-            google_key_for(config.url or "", environ, own=configs.SEARCH_KEY, who="google_search through Gemini"),
+            google_key_for(config.url or "", environ, own=SEARCH_KEY, who="google_search through Gemini"),
             model=config.model,
             base_url=config.url,
             fee=config.dollars,
