@@ -402,11 +402,12 @@ def refuse_other_run(folder: Path, saved: str, here: str) -> None:
     """Refuse what was written with other settings or samples; the sentence names those that differ.
 
     Raises:
-        UsageError: it was.
+        UsageError: it was; a FileFormatError where its settings cannot be read.
     """
     if saved == here:
         return
-    before, now = _settings_in(saved), _settings_in(here)
+    with validating(f"{folder} holds damaged settings", "Restore them, or use another folder for `out`."):
+        before, now = _settings_in(saved), _settings_in(here)
     differing = [
         f"{name} was {before.get(name, 'not set')} and is {now.get(name, 'not set')}"
         for name in {**before, **now}
@@ -421,7 +422,7 @@ def refuse_other_run(folder: Path, saved: str, here: str) -> None:
 def _settings_in(identity: str) -> dict[str, str]:
     """The settings of an identity by name: a JSON object, or `name=value` pairs."""
     if identity.startswith("{"):
-        return flatten_settings(json.loads(identity))
+        return flatten_settings(_FIELDS.validate_json(identity))
     return dict(re.findall(r"(\w+)=([^\s,()]+)", identity))
 
 

@@ -15,7 +15,7 @@ from rubricem_agent.cli.data import data_app
 from rubricem_agent.config import TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.generate import RepliesPending, TeacherTask
-from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.world.expert import Faults
@@ -110,6 +110,17 @@ def test_a_folder_takes_traces_of_one_kind(change: str, said: str, tmp_path: Pat
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     # What does not shape a trace may change: more questions, another number at once.
     assert "3 traces" in RUN.invoke(data_app, ["teach", "--out", str(tmp_path), "--limit", "3", "concurrency=2"]).output
+
+
+def test_damaged_settings_of_a_folder_are_named_with_the_way_out(tmp_path: Path) -> None:
+    command = ["teach", "--out", str(tmp_path), "--limit", "1"]
+    RUN.invoke(data_app, command)
+    (tmp_path / "config.json").write_text('{"flat": fal')
+    other = RUN.invoke(data_app, command)
+
+    assert isinstance(other.exception, FileFormatError)
+    assert str(other.exception).startswith(f"{tmp_path} holds damaged settings: ")
+    assert str(other.exception).endswith("Restore them, or use another folder for `out`.")
 
 
 def test_flat_traces_get_the_flat_prompt_and_faults_are_the_configs(tmp_path: Path) -> None:
