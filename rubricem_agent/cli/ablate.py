@@ -8,14 +8,6 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.markup import escape
 
-from rubricem_agent.build.training import (
-    Trainer,
-    TrainerCommand,
-    interruptible,
-    read_local_settings,
-    read_trainer_command,
-    trainer_environment,
-)
 from rubricem_agent.cli.terminal import Terminal, command, plain_table
 from rubricem_agent.cli.train import ChangesArgument
 from rubricem_agent.files import writing
@@ -23,6 +15,14 @@ from rubricem_agent.learn import metrics
 from rubricem_agent.learn.monitor import make_expected
 from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, render_arena, render_figure, result_cells, summarise
 from rubricem_agent.viewer.report import render_report
+from rubricem_agent.wiring.training import (
+    Trainer,
+    TrainerCommand,
+    interruptible,
+    read_local_settings,
+    read_trainer_command,
+    trainer_environment,
+)
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 _POLL_SECONDS = 0.5

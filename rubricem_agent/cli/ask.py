@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rubricem_agent.build.memory import LessonMemory, open_ask
-from rubricem_agent.build.models import system_of
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
 from rubricem_agent.files import writing
@@ -21,6 +19,8 @@ from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, run_episode
+from rubricem_agent.wiring.memory import LessonMemory, open_ask
+from rubricem_agent.wiring.models import system_of
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory

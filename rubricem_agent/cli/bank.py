@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricem_agent.build.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
 from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import STATUSES, BankItem, BankStoreError, ItemStatus, read_header
+from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines
 

@@ -6,16 +6,6 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.build.data import (
-    load_chat_tokenizer,
-    prepare as prepare_set,
-    prompts_of,
-    read_questions,
-    teach as run_teacher,
-    teacher_prices,
-)
-from rubricem_agent.build.eval_plan import search_costs
-from rubricem_agent.build.training import parse_yaml_assignment
 from rubricem_agent.cli.terminal import (
     INCOMPLETE,
     ProbeOption,
@@ -32,6 +22,16 @@ from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_repor
 from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import estimate
+from rubricem_agent.wiring.data import (
+    load_chat_tokenizer,
+    prepare as prepare_set,
+    prompts_of,
+    read_questions,
+    teach as run_teacher,
+    teacher_prices,
+)
+from rubricem_agent.wiring.eval_plan import search_costs
+from rubricem_agent.wiring.training import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 

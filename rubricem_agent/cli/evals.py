@@ -11,8 +11,6 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, rescore_run
-from rubricem_agent.build.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
 from rubricem_agent.cli.terminal import (
     INCOMPLETE,
     PriceOption,
@@ -33,6 +31,8 @@ from rubricem_agent.evals.scores import read_scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
 from rubricem_agent.policy.base import Sampling
+from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, rescore_run
+from rubricem_agent.wiring.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 
 _SHARD = re.compile(r"(\d+)/(\d+)")

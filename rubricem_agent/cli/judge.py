@@ -11,10 +11,6 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.build.eval_plan import PlannedEvaluation
-from rubricem_agent.build.evals import WordingAgreement, compare_prompts, plan_calibration
-from rubricem_agent.build.models import JUDGE_KEY, BuiltJudge, build_judge, naming
-from rubricem_agent.build.probe import model_probes, require_answers
 from rubricem_agent.cli.look import read_trajectory_rows
 from rubricem_agent.cli.terminal import (
     INCOMPLETE,
@@ -28,6 +24,10 @@ from rubricem_agent.cli.terminal import (
 )
 from rubricem_agent.config import JUDGE_NAMES, RULES, EvalConfig, JudgeConfig
 from rubricem_agent.evals.records import cost_cells
+from rubricem_agent.wiring.eval_plan import PlannedEvaluation
+from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
+from rubricem_agent.wiring.probe import model_probes, require_answers
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines, read_text, validating

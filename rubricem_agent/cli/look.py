@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricem_agent.build.hub import CARD, plan_upload, send_upload
-from rubricem_agent.build.tools import open_tools, over_mcp
-from rubricem_agent.build.training import run_credit_noise
-from rubricem_agent.build.viewer import serve_viewer
 from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
 from rubricem_agent.files import writing
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit, check_mask, check_matrix, check_scores
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
 from rubricem_agent.viewer.report import render_report
+from rubricem_agent.wiring.hub import CARD, plan_upload, send_upload
+from rubricem_agent.wiring.tools import open_tools, over_mcp
+from rubricem_agent.wiring.training import run_credit_noise
+from rubricem_agent.wiring.viewer import serve_viewer
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Span
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
 from rubricem_env.domain.inputs import read_text, suggest_name

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import typer
 from pydantic import SecretStr
 
-from rubricem_agent.build.data import build_corpus
-from rubricem_agent.build.models import naming
-from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, serve_tools
 from rubricem_agent.cli.terminal import Terminal, command, inert, to_json
 from rubricem_agent.config import RemoteToolsConfig, ToolsConfig, load_tools_config
+from rubricem_agent.wiring.data import build_corpus
+from rubricem_agent.wiring.models import naming
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools, serve_tools
 from rubricem_env.domain.inputs import parse_assignment
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.tools.render import plain_text

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from rubricem_agent.build import training
-from rubricem_agent.build.watch import Engine, Watch, watch as watch_run
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
 from rubricem_agent.evals.suite import find_benchmark
 from rubricem_agent.learn import metrics
 from rubricem_agent.learn.monitor import compare_with, find_expected
+from rubricem_agent.wiring import training
+from rubricem_agent.wiring.watch import Engine, Watch, watch as watch_run
 
 _POLL_SECONDS = 0.25
 ChangesArgument = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override the file.")]

@@ -6,11 +6,11 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.models import google_key_for, key_for
-from rubricem_agent.build.tools import open_tools
 from rubricem_agent.cli.main import app
 from rubricem_agent.config import read_tools_config
 from rubricem_agent.viewer.server import Guard
+from rubricem_agent.wiring.models import google_key_for, key_for
+from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.base import LOOPBACK, url_host

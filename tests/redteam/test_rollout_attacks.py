@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.build.models import build_policy
 from rubricem_agent.config import PolicyConfig
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.report import render_report
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.wiring.models import build_policy
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Ending, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.limits import RetryPolicy

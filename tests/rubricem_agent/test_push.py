@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from rubricem_agent.build.hub import plan_upload
-from rubricem_agent.build.memory import build_bank
 from rubricem_agent.config import BankConfig
 from rubricem_agent.learn.metrics import code_version
 from rubricem_agent.memory.snapshot import save_snapshot
+from rubricem_agent.wiring.hub import plan_upload
+from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.testing.loopback import serve_loopback
 

@@ -9,9 +9,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from rubricem_agent.build.models import BuiltJudge, build_judge
-from rubricem_agent.build.probe import model_probes, require_answers, search_probes
-from rubricem_agent.build.tools import open_tools
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum, QueryBatch
 from rubricem_agent.learn.deferred import Deferred, Ticket
@@ -23,6 +20,9 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.wiring.models import BuiltJudge, build_judge
+from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
+from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import query_of, shipped_toolbox

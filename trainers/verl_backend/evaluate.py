@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from rubricem_agent.build.watch import merge_shards, saved_steps
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE, read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.wiring.watch import merge_shards, saved_steps
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits

@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.build.memory import build_bank, build_injector
-from rubricem_agent.build.models import build_judge
-from rubricem_agent.build.tools import open_cache
 from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder, record_group
@@ -32,6 +29,9 @@ from rubricem_agent.reflection.reflector import (
 )
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
+from rubricem_agent.wiring.memory import build_bank, build_injector
+from rubricem_agent.wiring.models import build_judge
+from rubricem_agent.wiring.tools import open_cache
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.audit import Audit, HeldOutAudit

@@ -11,14 +11,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.build.evals import limits_of
-from rubricem_agent.build.tools import open_tools
 from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.wiring.evals import limits_of
+from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Episode

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.config import EvalConfig
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer

@@ -7,12 +7,12 @@ import pytest
 if find_spec("vllm") is None:
     pytest.skip("vllm is not installed; run make vllm-lane", allow_module_level=True)
 
-from rubricem_agent.build.models import build_policy
 from rubricem_agent.config import PolicyConfig
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.policy.text import Service
 from rubricem_agent.policy.vllm import ServedTokenPolicy
+from rubricem_agent.wiring.models import build_policy
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.limits import Limiter, Rates, Timing

@@ -7,10 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.training import Trainer, TrainerCommand, read_trainer_command
 from rubricem_agent.cli.ablate import ablate, list_runs, run_all
 from rubricem_agent.cli.look import report
 from rubricem_agent.learn.metrics import RECIPES, choose_recipes
+from rubricem_agent.wiring.training import Trainer, TrainerCommand, read_trainer_command
 from trainers.local.settings import LocalConfig, with_system
 from trainers.settings import read_settings
 

@@ -5,10 +5,10 @@ from importlib.metadata import requires
 import pytest
 from packaging.requirements import Requirement
 
-from rubricem_agent.build.data import TEACHER_KEY
-from rubricem_agent.build.models import ANTHROPIC_KEY, JUDGE_KEY, OPENAI_KEY, POLICY_KEY
-from rubricem_agent.build.tools import _SECRETS, TOKEN_VARIABLE
 from rubricem_agent.cli.doctor import CONFLICTS, check_extra, check_keys, find_conflicts
+from rubricem_agent.wiring.data import TEACHER_KEY
+from rubricem_agent.wiring.models import ANTHROPIC_KEY, JUDGE_KEY, OPENAI_KEY, POLICY_KEY
+from rubricem_agent.wiring.tools import _SECRETS, TOKEN_VARIABLE
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.training import read_local_settings
 from rubricem_agent.cli.main import app
+from rubricem_agent.wiring.training import read_local_settings
 from rubricem_env.domain.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

@@ -10,11 +10,11 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from rubricem_agent.build.data import split_shards, teach
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.config import TeacherConfig, parse_teacher
 from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.generate import RepliesPending, TeacherTask
+from rubricem_agent.wiring.data import split_shards, teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimits

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.data import teach
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_agent.config import TeacherConfig
 from rubricem_agent.data.filter import read_report
+from rubricem_agent.wiring.data import teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback

@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.build.models import build_judge
 from rubricem_agent.cli.judge import calibrate, judge
 from rubricem_agent.config import JudgeConfig, parse_judge
+from rubricem_agent.wiring.models import build_judge
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import dump_trajectory
 from rubricem_env.llm.base import ChatRequest

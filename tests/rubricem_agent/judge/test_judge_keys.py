@@ -2,9 +2,9 @@
 
 import pytest
 
-from rubricem_agent.build.data import teach
-from rubricem_agent.build.models import JUDGE_KEY, build_judge, key_for, naming
 from rubricem_agent.config import JudgeConfig, TeacherConfig
+from rubricem_agent.wiring.data import teach
+from rubricem_agent.wiring.models import JUDGE_KEY, build_judge, key_for, naming
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 

@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from rubricem_agent.build.memory import build_bank, build_injector, open_existing_bank
-from rubricem_agent.build.models import build_embedder
 from rubricem_agent.config import BankConfig
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.store import BankItem
+from rubricem_agent.wiring.memory import build_bank, build_injector, open_existing_bank
+from rubricem_agent.wiring.models import build_embedder
 from rubricem_env.domain.errors import FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import query_key
 from tests.fakes import make_reflection

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_agent.build.models import build_embedder
 from rubricem_agent.memory.embed import HashingEmbedder, unit_rows
+from rubricem_agent.wiring.models import build_embedder
 from rubricem_env.domain.errors import ConfigError
 
 QUESTIONS = (

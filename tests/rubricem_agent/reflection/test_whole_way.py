@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.build.memory import build_bank, build_injector
 from rubricem_agent.config import BankConfig
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.reflection.reflector import Reflector, judged_attempts
+from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.base import Group
 from rubricem_env.judge.pipeline import StepJudge

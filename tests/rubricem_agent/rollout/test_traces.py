@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from rubricem_agent.build.models import build_judge, build_policy
-from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config import JudgeConfig, PolicyConfig, ToolsConfig
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.wiring.models import build_judge, build_policy
+from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Query, ToolCall

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.build.models import JUDGE_KEY, connect_chat_model, naming
 from rubricem_agent.config import parse_judge, parse_policy, parse_teacher
+from rubricem_agent.wiring.models import JUDGE_KEY, connect_chat_model, naming
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.llm.base import ChatReply, ChatRequest, ModelPool
 from rubricem_env.testing.loopback import free_port, serve_loopback

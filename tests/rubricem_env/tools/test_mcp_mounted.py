@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.tools import open_tools, over_mcp
+from rubricem_agent.wiring.tools import open_tools, over_mcp
 from tests.rubricem_env.tools.mcp_cases import CONVERT, check_the_time_server_is_mounted_as_it_is, time_server_config
 
 TIME_SERVER = Path(__file__).parents[3] / ".venv-mcp1/bin/mcp-server-time"

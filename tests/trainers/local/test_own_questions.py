@@ -12,7 +12,6 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from rubricem_agent.build import prepare
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import describe_line
 from rubricem_agent.learn.checkpoint import checkpoint_steps
@@ -20,6 +19,7 @@ from rubricem_agent.learn.metrics import EvaluationLine
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.viewer.records import RunRecordReader
+from rubricem_agent.wiring import prepare
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.llm_judge import PROPOSE, REFLECT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rubricem_agent.build.probe import Probe
+from rubricem_agent.wiring.probe import Probe
 from trainers.verl_backend.planning.preflight import Machine
 from trainers.verl_backend.planning.run_shape import RunShape, read_run_file, read_run_shape
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rubricem_agent.build.watch import MARKER, marked_step
 from rubricem_agent.learn.checkpoint import json_part, save_checkpoint
+from rubricem_agent.wiring.watch import MARKER, marked_step
 from rubricem_env.domain.errors import UsageError
 from trainers.verl_backend.checkpoint import FOLDER, check_identity, prune
 

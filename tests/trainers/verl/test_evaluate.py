@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from rubricem_agent.build.watch import merge_shards
 from rubricem_agent.learn.metrics import read_log
+from rubricem_agent.wiring.watch import merge_shards
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend import evaluate
 from trainers.verl_backend.settings import read_section

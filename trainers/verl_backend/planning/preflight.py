@@ -21,11 +21,11 @@ from types import MappingProxyType
 
 from packaging.specifiers import SpecifierSet
 
-from rubricem_agent.build.models import build_judge
-from rubricem_agent.build.probe import Probe, find_silent, model_probes, search_probes
-from rubricem_agent.build.tools import TOKEN_VARIABLE, search_backend
 from rubricem_agent.config import MINILM, QWEN3, SCHOLAR, WITH_WEIGHTS, SearchConfig
 from rubricem_agent.policy.base import model_folder
+from rubricem_agent.wiring.models import build_judge
+from rubricem_agent.wiring.probe import Probe, find_silent, model_probes, search_probes
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, search_backend
 from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatError, UsageError, boundary
 from rubricem_env.llm.base import read_secret
 from rubricem_env.tools.engines import ENGINES

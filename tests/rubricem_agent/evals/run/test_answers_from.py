@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.evals import run_evaluation
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.eval_plan import plan_run
+from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer

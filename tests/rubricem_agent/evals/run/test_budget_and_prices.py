@@ -6,10 +6,10 @@ import io
 import pytest
 from rich.console import Console
 
-from rubricem_agent.build.eval_plan import plan_run, rescore_run
-from rubricem_agent.build.evals import run_evaluation
 from rubricem_agent.evals.records import ModelCost, VerdictRecord, cost_text, costs_of
 from rubricem_agent.evals.report import print_summary, render_page, summarize
+from rubricem_agent.wiring.eval_plan import plan_run, rescore_run
+from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.build.evals import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_agent.cli.main import app
 from rubricem_agent.evals.official_prompts import OfficialTemplate
+from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer

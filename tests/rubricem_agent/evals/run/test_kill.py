@@ -6,15 +6,15 @@ import signal
 import subprocess
 import sys
 
-from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.evals import run_evaluation
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
 
 RUN = """
 import asyncio, sys
-from rubricem_agent.build.eval_plan import plan_run
-from rubricem_agent.build.evals import run_evaluation
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.config import EvalConfig
 asyncio.run(run_evaluation(plan_run(EvalConfig.model_validate_json(sys.argv[1], strict=False))))
 """

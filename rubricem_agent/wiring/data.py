@@ -11,18 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rubricem_agent import config as configs
-from rubricem_agent.build.eval_plan import HUB, fetch_hub_file
-from rubricem_agent.build.evals import limits_of, run_on_ray
-from rubricem_agent.build.models import (
-    TEACHER_KEY,
-    build_embedder,
-    connect_chat_model,
-    google_key_for,
-    naming,
-    requires_extra,
-)
-from rubricem_agent.build.probe import model_probes, require_answers, search_probes
-from rubricem_agent.build.tools import open_tools
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
@@ -43,6 +31,18 @@ from rubricem_agent.files import MAKE_ROOM, LineFile, write_atomic, writing
 from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.wiring.eval_plan import HUB, fetch_hub_file
+from rubricem_agent.wiring.evals import limits_of, run_on_ray
+from rubricem_agent.wiring.models import (
+    TEACHER_KEY,
+    build_embedder,
+    connect_chat_model,
+    google_key_for,
+    naming,
+    requires_extra,
+)
+from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
+from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.base import ChatRequest, MeteredModel, expected_usage
 from rubricem_env.llm.limits import Limiter, LimiterOf, RetryPolicy, Timing, own_limiter

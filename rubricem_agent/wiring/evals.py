@@ -17,20 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from rubricem_agent import config as configs
-from rubricem_agent.build import eval_plan
-from rubricem_agent.build.eval_plan import PlannedEvaluation, plan_run, read_logs
-from rubricem_agent.build.memory import build_injector, open_existing_bank
-from rubricem_agent.build.models import (
-    JUDGE_KEY,
-    POLICY_KEY,
-    build_judge,
-    build_policy,
-    naming,
-    requires_extra,
-    system_of,
-)
-from rubricem_agent.build.probe import Probe, model_probes, require_answers, search_probes
-from rubricem_agent.build.tools import open_tools
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals import answers as answerers
 from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, VERDICTS_FILE, read_manifest, settle_manifest
@@ -45,6 +31,20 @@ from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
+from rubricem_agent.wiring import eval_plan
+from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, read_logs
+from rubricem_agent.wiring.memory import build_injector, open_existing_bank
+from rubricem_agent.wiring.models import (
+    JUDGE_KEY,
+    POLICY_KEY,
+    build_judge,
+    build_policy,
+    naming,
+    requires_extra,
+    system_of,
+)
+from rubricem_agent.wiring.probe import Probe, model_probes, require_answers, search_probes
+from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import read_text

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rubricem_agent.build.models import requires_extra
 from rubricem_agent.files import LineFile, lock_folder
 from rubricem_agent.learn.metrics import BenchmarkLine, EvaluationLine, LogLine, WarningLine
+from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.domain.inputs import parse_assignment
 

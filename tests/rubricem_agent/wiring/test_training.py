@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.build.training import Trainer, TrainerCommand, open_trackers, read_trainer_command
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine
+from rubricem_agent.wiring.training import Trainer, TrainerCommand, open_trackers, read_trainer_command
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.loopback import serve_loopback

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 
 from rubricem_agent import config
-from rubricem_agent.build.models import JUDGE_KEY, POLICY_KEY, SEARCH_KEY, TEACHER_KEY, connect_chat_model
-from rubricem_agent.build.tools import search_backend
+from rubricem_agent.wiring.models import JUDGE_KEY, POLICY_KEY, SEARCH_KEY, TEACHER_KEY, connect_chat_model
+from rubricem_agent.wiring.tools import search_backend
 from rubricem_env.domain.errors import BoundaryError, ModelError, UsageError
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.llm.base import ChatRequest, redact_failure, url_host

@@ -15,9 +15,6 @@ from urllib.parse import urlsplit
 from pydantic.main import IncEx
 
 from rubricem_agent import config as configs
-from rubricem_agent.build.memory import SNAPSHOT_SUFFIX, open_existing_bank
-from rubricem_agent.build.models import requires_extra
-from rubricem_agent.build.tools import open_index
 from rubricem_agent.config import GIVEN, EvalConfig
 from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.answers import GivenAnswers
@@ -30,6 +27,9 @@ from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import sha256, write_atomic, writing
 from rubricem_agent.policy.base import Sampling, model_folder
+from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
+from rubricem_agent.wiring.models import requires_extra
+from rubricem_agent.wiring.tools import open_index
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.env.episode import EpisodeLimits

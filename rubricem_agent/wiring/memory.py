@@ -7,9 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from rubricem_agent import config as configs
-from rubricem_agent.build.models import POLICY_KEY, build_embedder, build_policy, naming, requires_extra
-from rubricem_agent.build.probe import model_probes, require_answers, search_probes
-from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import Block, CountTokens, Injector
@@ -19,6 +16,9 @@ from rubricem_agent.policy.base import Policy
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Setting
+from rubricem_agent.wiring.models import POLICY_KEY, build_embedder, build_policy, naming, requires_extra
+from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import BoundaryError, FileFormatError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge

@@ -16,10 +16,10 @@ from socket import create_server
 from time import monotonic, sleep
 from typing import Any, Literal, NamedTuple
 
-from rubricem_agent.build.training import python_command
 from rubricem_agent.files import MAKE_ROOM, write_atomic, writing
 from rubricem_agent.learn.metrics import METRICS_FILE, BenchmarkLine, append_line, read_run
 from rubricem_agent.policy.base import SYSTEM_FILE
+from rubricem_agent.wiring.training import python_command
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 
 MARKER = "latest_checkpointed_iteration.txt"

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from rubricem_agent.build.models import naming
-from rubricem_agent.build.tools import TOKEN_VARIABLE, open_tools, over_mcp
 from rubricem_agent.config import RemoteToolsConfig, load_tools_config, parse_tools, read_tools_config
+from rubricem_agent.wiring.models import naming
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools, over_mcp
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus, dump_trajectory
 from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode

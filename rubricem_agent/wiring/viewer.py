@@ -5,11 +5,11 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from rubricem_agent.build.memory import open_existing_bank
-from rubricem_agent.build.models import requires_extra
-from rubricem_agent.build.tools import listen
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.viewer.runs import RunShelf
+from rubricem_agent.wiring.memory import open_existing_bank
+from rubricem_agent.wiring.models import requires_extra
+from rubricem_agent.wiring.tools import listen
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 
 _HOST = "127.0.0.1"

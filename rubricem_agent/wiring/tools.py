@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rubricem_agent import config as configs
-from rubricem_agent.build.models import SEARCH_KEY, build_embedder, google_key_for, requires_extra, tool_key
+from rubricem_agent.wiring.models import SEARCH_KEY, build_embedder, google_key_for, requires_extra, tool_key
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox

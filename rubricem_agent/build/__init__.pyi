@@ -1,5 +1,0 @@
-from rubricem_agent.build.data import prepare as prepare, teach as teach
-from rubricem_agent.build.evals import run_evaluation as run_evaluation
-from rubricem_agent.build.memory import build_bank as build_bank, build_injector as build_injector
-from rubricem_agent.build.models import build_judge as build_judge, build_policy as build_policy
-from rubricem_agent.build.tools import open_tools as open_tools, over_mcp as over_mcp
