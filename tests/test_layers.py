@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 ENV = ("domain", "scaffold", "llm", "tools", "judge", "world", "env", "adapters", "testing")
 AGENT = (
     *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
-    *("data", "evals", "viewer", "config", "wiring", "cli"),
+    *("data", "evals", "config", "wiring", "cli"),
 )
 LAYERS = (*(f"rubricem_env.{name}" for name in ENV), *(f"rubricem_agent.{name}" for name in AGENT), "trainers")
-PACKAGES = ("rubricem_env", "rubricem_agent", "trainers")
+PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers")
 COMPOSITION_ROOT = "rubricem_agent.wiring"
 STRANGERS = {("rubricem_env.judge", "rubricem_env.env"), ("rubricem_env.env", "rubricem_env.judge")}
 """Judge and environment do not know each other."""

@@ -10,7 +10,9 @@ pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[1]
 MOST = 12
 FILES = [
-    path for folder in ("rubricem_env", "rubricem_agent", "trainers", "tests") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers", "tests")
+    for path in (ROOT / folder).rglob("*.py")
 ]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from rubricem_agent.learn.metrics import KNOWN
 from rubricem_agent.learn.monitor import find_levels
-from rubricem_agent.viewer.ablation import draw_svg
-from rubricem_agent.viewer.api import Curve
+from rubricem_viewer.ablation import draw_svg
+from rubricem_viewer.api import Curve
 
 DOCS = Path(__file__).parents[1]
 FOLDER = DOCS / "images"

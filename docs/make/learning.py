@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rubricem_agent.learn.metrics import SETTINGS_FILE, read_log
 from rubricem_agent.learn.monitor import Expected, find_levels, make_expected
-from rubricem_agent.viewer.ablation import draw_svg
-from rubricem_agent.viewer.api import Curve
+from rubricem_viewer.ablation import draw_svg
+from rubricem_viewer.api import Curve
 
 TITLE = "Answers to held-out questions, by truth, over the steps"
 

@@ -13,8 +13,6 @@ from rubricem_agent.cli.train import ChangesArgument
 from rubricem_agent.files import writing
 from rubricem_agent.learn import metrics
 from rubricem_agent.learn.monitor import make_expected
-from rubricem_agent.viewer.ablation import ABLATION_FILE, Ablation, render_arena, render_figure, result_cells, summarise
-from rubricem_agent.viewer.report import render_report
 from rubricem_agent.wiring.training import (
     Trainer,
     TrainerCommand,
@@ -24,6 +22,8 @@ from rubricem_agent.wiring.training import (
     trainer_environment,
 )
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_viewer.ablation import ABLATION_FILE, Ablation, render_arena, render_figure, result_cells, summarise
+from rubricem_viewer.report import render_report
 
 _POLL_SECONDS = 0.5
 _FREE_SETTINGS = {"credit", "meta_policy", "seed", "steps", "out", "evaluate_every", "checkpoint_every"}

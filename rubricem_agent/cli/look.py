@@ -14,7 +14,6 @@ from rubricem_agent.config import ToolsConfig
 from rubricem_agent.files import writing
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit, check_mask, check_matrix, check_scores
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
-from rubricem_agent.viewer.report import render_report
 from rubricem_agent.wiring.hub import CARD, plan_upload, send_upload
 from rubricem_agent.wiring.tools import open_tools, over_mcp
 from rubricem_agent.wiring.training import run_credit_noise
@@ -27,6 +26,7 @@ from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import render_ansi
 from rubricem_env.scaffold.reading import Reading, read_trajectory, unfounded_claims
 from rubricem_env.testing.episodes import run_scripted_episode
+from rubricem_viewer.report import render_report
 
 _PROJECT = Path(__file__).parents[1] / "project"
 theory_app = typer.Typer(

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.viewer.runs import RunShelf
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_agent.wiring.tools import listen
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_viewer.runs import RunShelf
 
 _HOST = "127.0.0.1"
 _PORT = 8420
@@ -33,7 +33,7 @@ def serve_viewer(
     with requires_extra("viewer", "the viewer"):
         import uvicorn
 
-        from rubricem_agent.viewer.server import make_app
+        from rubricem_viewer.server import make_app
     if bank is not None:
         open_existing_bank(bank, embeds=False)
     shelf = RunShelf(root, _open_bank, bank=bank)

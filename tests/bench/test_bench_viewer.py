@@ -18,15 +18,15 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
-from rubricem_agent.viewer.records import RunRecordReader
-from rubricem_agent.viewer.runs import RunShelf
-from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.testing.judges import attempt, policy
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_viewer.records import RunRecordReader
+from rubricem_viewer.runs import RunShelf
+from rubricem_viewer.server import make_app
 
 ROLLOUTS, GROUP, PER_STEP = 10_000, 8, 32
 ITEMS = 100_000

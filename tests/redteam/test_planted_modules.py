@@ -13,7 +13,18 @@ from rubricem_agent.wiring.training import python_command
 ROOT = Path(__file__).parents[2]
 PLANTED = (
     *("argparse", "json", "logging", "random", "signal", "typing", "sitecustomize", "usercustomize"),
-    *("numpy", "torch", "transformers", "pydantic", "yaml", "rubricem_env", "rubricem_agent", "trainers", "verl"),
+    *(
+        "numpy",
+        "torch",
+        "transformers",
+        "pydantic",
+        "yaml",
+        "rubricem_env",
+        "rubricem_agent",
+        "rubricem_viewer",
+        "trainers",
+        "verl",
+    ),
 )
 # What the command `rubricem` is: a script that does not stand in the current folder.
 CONSOLE = [sys.executable, "-P", "-c", "from rubricem_agent.cli.main import main; main()"]
@@ -79,7 +90,7 @@ def test_every_module_is_started_by_the_command_that_leaves_the_current_folder_o
     assert (done.returncode, (folder / "ran").exists()) == (0, False)
     starts = [
         path.relative_to(ROOT).as_posix()
-        for package in ("rubricem_env", "rubricem_agent", "trainers")
+        for package in ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers")
         for path in sorted((ROOT / package).rglob("*.py"))
         if re.search(r"sys\.executable", path.read_text(encoding="utf-8")) and "testing" not in path.parts
     ]

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rubricem_agent.viewer import ablation, api, bank
+from rubricem_viewer import ablation, api, bank
 
-API_TS = Path(__file__).parents[3] / "rubricem_agent" / "viewer" / "web" / "src" / "lib" / "api.ts"
-HEAD = "// Made from rubricem_agent/viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.\n"
+API_TS = Path(__file__).parents[3] / "rubricem_viewer" / "web" / "src" / "lib" / "api.ts"
+HEAD = "// Made from rubricem_viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.\n"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "unknown", types.NoneType: "null"}
 
 

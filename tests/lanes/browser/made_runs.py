@@ -11,11 +11,11 @@ from rubricem_agent.config import BankConfig
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.viewer.ablation import ABLATION_FILE, summarise
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
+from rubricem_viewer.ablation import ABLATION_FILE, summarise
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
 EVIL = (

@@ -18,8 +18,8 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.memory.store import MemoryStore
-from rubricem_agent.viewer.records import RunRecordReader
-from rubricem_agent.viewer.report import render_report
+from rubricem_viewer.records import RunRecordReader
+from rubricem_viewer.report import render_report
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend.checkpoint import FOLDER
 from trainers.verl_backend.settings import load_training_questions, read_section

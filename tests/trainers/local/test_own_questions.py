@@ -18,7 +18,6 @@ from rubricem_agent.learn.checkpoint import checkpoint_steps
 from rubricem_agent.learn.metrics import EvaluationLine
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
-from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_agent.wiring import prepare
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
@@ -26,6 +25,7 @@ from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
 from rubricem_env.llm.base import ChatRequest
 from rubricem_env.testing import ModelRequest, ModelServer, serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
+from rubricem_viewer.records import RunRecordReader
 from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny
 from tests.trainers.local.test_killed import ROOT, Forked, curve, finish, wait_until

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.metrics import parse_line, read_run
-from rubricem_agent.viewer.records import RunRecordReader
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_viewer.records import RunRecordReader
 from tests.trainers.verl.test_judge_service import (
     ATTEMPTS,
     NEW,

@@ -18,16 +18,16 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from rubricem_agent.viewer.ablation import load_ablation
-from rubricem_agent.viewer.api import Comparison, GroupView, RunList, TrajectoryPage, TrajectoryRow
-from rubricem_agent.viewer.bank import BankFilter, BankViews
-from rubricem_agent.viewer.curves import make_figures
-from rubricem_agent.viewer.evaluations import ExampleFilter, view_evaluation, view_example, view_examples
-from rubricem_agent.viewer.groups import list_questions, list_tokens, view_attempt, view_group, view_history
-from rubricem_agent.viewer.records import MAX_SIZE, PageFilter, UnreadableRunError
-from rubricem_agent.viewer.runs import RunFolder, kind_of, make_card, make_detail
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, boundary
+from rubricem_viewer.ablation import load_ablation
+from rubricem_viewer.api import Comparison, GroupView, RunList, TrajectoryPage, TrajectoryRow
+from rubricem_viewer.bank import BankFilter, BankViews
+from rubricem_viewer.curves import make_figures
+from rubricem_viewer.evaluations import ExampleFilter, view_evaluation, view_example, view_examples
+from rubricem_viewer.groups import list_questions, list_tokens, view_attempt, view_group, view_history
+from rubricem_viewer.records import MAX_SIZE, PageFilter, UnreadableRunError
+from rubricem_viewer.runs import RunFolder, kind_of, make_card, make_detail
 
 QUESTIONS, LESSONS = 8, 40
 TOKEN_VIEWS, TOKENS = 8, 2_000
@@ -38,7 +38,7 @@ LARGEST, ROOM = 300_000, 4_000_000
 RowT = TypeVar("RowT", bound=Frozen)
 ViewT = TypeVar("ViewT", bound=Frozen)
 Answers = dict[str, Frozen]
-"""By path, as the contract in `rubricem_agent.viewer.api` names them."""
+"""By path, as the contract in `rubricem_viewer.api` names them."""
 
 
 def fitting(views: Iterable[tuple[RowT, ViewT]]) -> Iterator[tuple[RowT, ViewT]]:

@@ -12,7 +12,7 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
     GET  /runs/{run}                              RunDetail
     GET  /runs/{run}/state                        RunCard       poll this one; it is small
     GET  /runs/{run}/curves                       Comparison    (figures alone)
-    GET  /runs/{run}/ablation                     Ablation      (rubricem_agent.viewer.ablation)
+    GET  /runs/{run}/ablation                     Ablation      (rubricem_viewer.ablation)
     GET  /runs/{run}/trajectories                 TrajectoryPage
          ?page=1&size=50&q=&sort=newest&step_from=&step_to=&question=&group=&lesson=&ending=&valid=&stage=answer
          &score_from=&score_to=

@@ -12,8 +12,8 @@ from rubricem_agent.learn.metrics import (
     UpdateMetrics,
     choose_recipes,
 )
-from rubricem_agent.viewer.ablation import area, at_cost, holm, render_arena, sign_test, step_cost
 from rubricem_env.domain.errors import UsageError
+from rubricem_viewer.ablation import area, at_cost, holm, render_arena, sign_test, step_cost
 
 
 def step(number: int, tokens: int = 100, reflected: int = 0) -> StepLine:

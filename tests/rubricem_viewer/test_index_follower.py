@@ -3,8 +3,8 @@
 import pytest
 
 from rubricem_agent.learn.record import GroupHead
-from rubricem_agent.viewer.records import LineFollower, read_bytes
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_viewer.records import LineFollower, read_bytes
 
 
 def line(step):

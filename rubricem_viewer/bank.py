@@ -11,8 +11,10 @@ from pydantic import Field
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.store import STATUSES, BankItem, ItemStatus
-from rubricem_agent.viewer.api import Page, StageScores
-from rubricem_agent.viewer.records import (
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import UsageError
+from rubricem_viewer.api import Page, StageScores
+from rubricem_viewer.records import (
     NotThereError,
     PageFilter,
     RecordedBank,
@@ -21,8 +23,6 @@ from rubricem_agent.viewer.records import (
     number_or_none,
     stage_scores,
 )
-from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import UsageError
 
 Status = Literal["active", "quarantined", "superseded", "removed"]
 

@@ -10,13 +10,13 @@ from pydantic import TypeAdapter
 
 from rubricem_agent.learn.metrics import count_repeats
 from rubricem_agent.learn.record import RECORD_FOLDER, VOCABULARY_FILE, GroupEntry, RolloutEntry
-from rubricem_agent.viewer import api, records, trajectories
-from rubricem_agent.viewer.runs import RunFolder
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.scoring import fulfillment, mark_variance
 from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_viewer import api, records, trajectories
+from rubricem_viewer.runs import RunFolder
 
 OPENING_CHARS, ANSWER_CHARS = 400, 2_000
 MAX_GROUPS = 200

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.viewer import report
-from rubricem_agent.viewer.report import inert_json, load_bundle, render_report, security_policy
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_viewer import report
+from rubricem_viewer.report import inert_json, load_bundle, render_report, security_policy
 
 STAGES = ("plan", "research", "review", "answer")
 HOSTILE = "</script><script>x</script><!--<script>\u2028&lt;"
 SETTINGS = {"credit": "stages", "meta_policy": True, "steps": 12, "seed": 3, "system": HOSTILE}
-SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
+SAMPLE = Path(__file__).parents[1] / "samples" / "viewer_run"
 
 
 def step(number, **more):

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from rubricem_agent.viewer.report import render_report
 from rubricem_env.domain.errors import RubricEMError
+from rubricem_viewer.report import render_report
 
 DEEP, DIGITS = "[" * 100_000, "9" * 5_000
 HUGE = 99_999_999_999_999_999_999_999

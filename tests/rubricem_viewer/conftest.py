@@ -13,8 +13,6 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
-from rubricem_agent.viewer.runs import RunShelf
-from rubricem_agent.viewer.server import make_app
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, RubricScore, StageScore, Unscored
 from rubricem_env.domain.trajectory import query_key
@@ -22,6 +20,8 @@ from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.testing.judges import attempt
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_viewer.runs import RunShelf
+from rubricem_viewer.server import make_app
 from tests.fakes import rubric
 
 TOKEN = "the-token"

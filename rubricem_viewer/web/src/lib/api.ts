@@ -1,4 +1,4 @@
-// Made from rubricem_agent/viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.
+// Made from rubricem_viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.
 
 export interface StageScores {
   plan: number | null;

@@ -3,8 +3,8 @@
 import pytest
 
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
-from rubricem_agent.viewer.ablation import load_ablation, render_figure, result_cells, summarise
 from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_viewer.ablation import load_ablation, render_figure, result_cells, summarise
 
 OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.viewer.report import STATIC, load_bundle, source_hash
+from rubricem_viewer.report import STATIC, load_bundle, source_hash
 
 WEB = STATIC.parent / "web"
 pytestmark = pytest.mark.skipif(not WEB.is_dir(), reason="the page's sources are not in an installed package")
-API_TYPES = Path(__file__).parents[2] / "lanes" / "browser" / "api_types.py"
+API_TYPES = Path(__file__).parents[1] / "lanes" / "browser" / "api_types.py"
 
 
 OWN = ("package.json", "package-lock.json", "vite.config.js", "index.html")

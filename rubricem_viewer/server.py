@@ -22,18 +22,18 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem_agent.viewer import groups
-from rubricem_agent.viewer.ablation import load_ablation
-from rubricem_agent.viewer.api import Comparison, RunCard, RunList
-from rubricem_agent.viewer.bank import BankChange, BankFilter, BankViews
-from rubricem_agent.viewer.curves import compare_runs, make_figures
-from rubricem_agent.viewer.evaluations import ExampleFilter, view_evaluation, view_example, view_examples
-from rubricem_agent.viewer.records import NotThereError, PageFilter, RolloutFilter
-from rubricem_agent.viewer.report import STATIC
-from rubricem_agent.viewer.runs import RunFolder, RunShelf, make_card, make_detail
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.llm.base import LOOPBACK, host_of
+from rubricem_viewer import groups
+from rubricem_viewer.ablation import load_ablation
+from rubricem_viewer.api import Comparison, RunCard, RunList
+from rubricem_viewer.bank import BankChange, BankFilter, BankViews
+from rubricem_viewer.curves import compare_runs, make_figures
+from rubricem_viewer.evaluations import ExampleFilter, view_evaluation, view_example, view_examples
+from rubricem_viewer.records import NotThereError, PageFilter, RolloutFilter
+from rubricem_viewer.report import STATIC
+from rubricem_viewer.runs import RunFolder, RunShelf, make_card, make_detail
 
 API = "/api/"
 MAX_BODY = 16_384

@@ -13,14 +13,14 @@ from rubricem_agent.evals.report import compare, name_judges, own_rows, summariz
 from rubricem_agent.evals.scores import Scores
 from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.evals.suite import SUITE
-from rubricem_agent.viewer import api
-from rubricem_agent.viewer.api import StageScores
-from rubricem_agent.viewer.records import NotThereError, PageFilter, number_or_none
-from rubricem_agent.viewer.runs import RunFolder, stored_scores
-from rubricem_agent.viewer.trajectories import view_trajectory
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_viewer import api
+from rubricem_viewer.api import StageScores
+from rubricem_viewer.records import NotThereError, PageFilter, number_or_none
+from rubricem_viewer.runs import RunFolder, stored_scores
+from rubricem_viewer.trajectories import view_trajectory
 
 
 def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> api.EvaluationView:

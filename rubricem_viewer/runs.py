@@ -23,10 +23,11 @@ from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, RecordedRu
 from rubricem_agent.learn.record import RECORD_FOLDER
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.store import HEADER_FILE
-from rubricem_agent.viewer.ablation import ABLATION_FILE, load_ablation
-from rubricem_agent.viewer.api import RunCard, RunDetail, RunKind, StageScores, Standing
-from rubricem_agent.viewer.bank import BankViews
-from rubricem_agent.viewer.records import (
+from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
+from rubricem_viewer.ablation import ABLATION_FILE, load_ablation
+from rubricem_viewer.api import RunCard, RunDetail, RunKind, StageScores, Standing
+from rubricem_viewer.bank import BankViews
+from rubricem_viewer.records import (
     AnswerIndex,
     NotThereError,
     RecordedBank,
@@ -34,7 +35,6 @@ from rubricem_agent.viewer.records import (
     UnreadableRunError,
     number_or_none,
 )
-from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
 
 _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
 

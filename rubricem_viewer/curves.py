@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rubricem_agent.learn.metrics import NumberPath, RecordedRun, flatten_settings, read_number
 from rubricem_agent.learn.monitor import find_expected, find_levels
-from rubricem_agent.viewer.api import Comparison, Curve, Figure, RunCard
-from rubricem_agent.viewer.records import UnreadableRunError
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import boundary
+from rubricem_viewer.api import Comparison, Curve, Figure, RunCard
+from rubricem_viewer.records import UnreadableRunError
 
 HELD_OUT, JUDGE, POLICY, COST = "Held-out quality", "Judge against truth", "The policy", "Reflections and cost"
 SHARE, FROM_ZERO = (0.0, 1.0), (0.0,)

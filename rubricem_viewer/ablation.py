@@ -16,10 +16,10 @@ from pydantic import Field
 
 from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
 from rubricem_agent.learn import metrics
-from rubricem_agent.viewer.api import Curve
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text, read_text, refuse_other_than_file, validating
+from rubricem_viewer.api import Curve
 
 ABLATION_FILE = "ablation.json"
 Logs = Mapping[str, Mapping[int, metrics.RunLog]]
@@ -159,7 +159,7 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
     outer = f'viewBox="0 0 {WIDTH} {height}" width="{2 * WIDTH}" height="{2 * height}"'
     named = f'role="img" aria-label="{escape(title, quote=True)}"'
     # A chart in a file of its own has no page to take colours from.
-    style = f"<style>{package_text('rubricem_agent.viewer', 'chart.css')}</style>"
+    style = f"<style>{package_text('rubricem_viewer', 'chart.css')}</style>"
     return f'<svg xmlns="http://www.w3.org/2000/svg" {outer} {named}>{style}{head}{inner}{"".join(keys)}</svg>\n'
 
 
@@ -328,7 +328,7 @@ def render_arena(logs: Logs, recipes: Sequence[metrics.Recipe], *, steps: int, c
         cost = f"{np.mean(total[one.name]) / 1000:.0f}"
         cells = [one.title, str(len(scores[one.name])), _cell(end), _cell(whole), against, chance, _cell(equal), cost]
         rows.append(f"| {' | '.join(cells)} |")
-    return package_text("rubricem_agent.viewer", "arena.md").format(command=command, steps=steps, table="\n".join(rows))
+    return package_text("rubricem_viewer", "arena.md").format(command=command, steps=steps, table="\n".join(rows))
 
 
 def _cell(value: Spread, sign: str = "") -> str:

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from rubricem_agent.viewer.runs import RunShelf
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_viewer.runs import RunShelf
 
 
 def age(folder, seconds):

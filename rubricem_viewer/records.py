@@ -27,11 +27,11 @@ from rubricem_agent.learn import record as recorded
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore, StoredItem
-from rubricem_agent.viewer.api import ExampleRow, Sort, StageScores, TrajectoryRow
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_viewer.api import ExampleRow, Sort, StageScores, TrajectoryRow
 
 
 class NotThereError(UsageError):

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rubricem_agent.viewer.ablation import draw_svg, nice_ticks
-from rubricem_agent.viewer.api import Curve
 from rubricem_env.domain.errors import UsageError
+from rubricem_viewer.ablation import draw_svg, nice_ticks
+from rubricem_viewer.api import Curve
 
 RISING = Curve(name="truth", x=(1.0, 2.0, 3.0), y=(0.0, 0.5, 1.0))
 
