@@ -17,8 +17,16 @@ AGENT = (
     *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
     *("data", "evals", "config", "wiring", "cli"),
 )
-LAYERS = (*(f"rubricem_env.{name}" for name in ENV), *(f"rubricem_agent.{name}" for name in AGENT), "trainers")
-PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers")
+ABOVE_VIEWER = ("config", "wiring", "cli")
+LAYERS = (
+    *(f"rubricem_env.{name}" for name in ENV),
+    *(f"rubricem_agent.{name}" for name in AGENT if name not in ABOVE_VIEWER),
+    "rubricem_viewer",
+    *(f"rubricem_agent.{name}" for name in ABOVE_VIEWER),
+    "trainers",
+    "research",
+)
+PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers", "research")
 COMPOSITION_ROOT = "rubricem_agent.wiring"
 STRANGERS = {("rubricem_env.judge", "rubricem_env.env"), ("rubricem_env.env", "rubricem_env.judge")}
 """Judge and environment do not know each other."""

@@ -5,8 +5,8 @@ accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accel
 
 import sys
 
-from rubricem_trainers.sft_parts.accelerated import Accelerated
-from rubricem_trainers.sft_parts.sft import run_sft
+from rubricem_trainers.fine_tuning.accelerated import Accelerated
+from rubricem_trainers.fine_tuning.sft import run_sft
 
 if __name__ == "__main__":
     sys.exit(run_sft(None, Accelerated.here))

@@ -1,7 +1,7 @@
 """Who writes the attempts of the examples: the trained tiny policy where there is one, else the tutor, and it is said.
 
 RUBRICEM_TINY_POLICY names the policy's folder; without it the policy that comes with the package is taken, or the one
-that `python -m rubricem_trainers.experiments.tiny_policy --config tiny_policy` leaves.
+that `python -m research.tiny_policy --config tiny_policy` leaves.
 """
 
 import os

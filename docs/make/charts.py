@@ -7,9 +7,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from research.line_chart import draw_svg
 from rubricem_agent.learn.metrics import KNOWN
 from rubricem_agent.learn.monitor import find_levels
-from rubricem_viewer.ablation import draw_svg
 from rubricem_viewer.api import Curve
 
 DOCS = Path(__file__).parents[1]

@@ -16,10 +16,10 @@ sys.path.insert(0, str(ROOT))
 from pydantic import BaseModel  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
+from research.tiny_policy import TinyConfig  # noqa: E402
 from rubricem_agent.config import BankConfig, EvalConfig, JudgeConfig, PolicyConfig, TeacherConfig, ToolsConfig  # noqa: E402
-from trainers.experiments.tiny_policy import TinyConfig  # noqa: E402
+from trainers.fine_tuning.settings import SftConfig  # noqa: E402
 from trainers.local.settings import LocalConfig  # noqa: E402
-from trainers.sft_parts.settings import SftConfig  # noqa: E402
 from trainers.verl_backend.settings import VerlSettings  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
@@ -42,10 +42,10 @@ class Root(NamedTuple):
 
 
 ROOTS = (
-    Root(LocalConfig, "The local trainer", "YAML for `rubricem train` and `rubricem ablate`, such as `local_almanac`."),
+    Root(LocalConfig, "The local trainer", "YAML for `rubricem train` and `python -m research.ablate`, such as `local_almanac`."),
     Root(VerlSettings, "The veRL trainer", "The section `rubricem` of a veRL config for `trainers/verl_ssgrpo.py`; everything else keeps veRL's own keys."),
     Root(SftConfig, "Fine-tuning", "YAML for `trainers/sft.py`, such as `configs/sft_qwen3_8b.yaml`."),
-    Root(TinyConfig, "The tiny policy", "YAML for `trainers/experiments/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),
+    Root(TinyConfig, "The tiny policy", "YAML for `research/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),
     Root(TeacherConfig, "Teacher data", "In code, `rubricem_agent.wiring.data.teach`; `rubricem data teach` has options for most of it."),
     Root(ToolsConfig, "Search tools", "TOML for `--tools` and `--config`, at the top level or in a table `[tools]`."),
     Root(PolicyConfig, "A policy", "In code, `rubricem_agent.wiring.models`; `--policy` names the first key."),

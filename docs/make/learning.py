@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from research.line_chart import draw_svg
 from rubricem_agent.learn.metrics import SETTINGS_FILE, read_log
 from rubricem_agent.learn.monitor import Expected, find_levels, make_expected
-from rubricem_viewer.ablation import draw_svg
 from rubricem_viewer.api import Curve
 
 TITLE = "Answers to held-out questions, by truth, over the steps"

@@ -111,7 +111,7 @@ def teach(
     samples = str(out / SAMPLES_FILE)
     found = harvested.report
     _show_report(found, terminal)
-    train = f"python -m rubricem_trainers.sft_parts.sft --config sft_qwen3_8b model=FOLDER samples={samples}"
+    train = f"python -m rubricem_trainers.fine_tuning.sft --config sft_qwen3_8b model=FOLDER samples={samples}"
     advice = f"Samples: {samples}. Train a model on them with: {train}"
     terminal.close(
         {"samples": samples, **found.model_dump(mode="json")},

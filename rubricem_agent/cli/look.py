@@ -1,4 +1,4 @@
-"""The commands that show things: `inspect`, `credit`, `theory credit`, `demo`, `init`, `view`, `report` and `push`."""
+"""The commands that show things: `inspect`, `credit`, `demo`, `init`, `view`, `report` and `push`."""
 
 import asyncio
 import json
@@ -16,7 +16,6 @@ from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit, check_mask,
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
 from rubricem_agent.wiring.hub import CARD, plan_upload, send_upload
 from rubricem_agent.wiring.tools import open_tools, over_mcp
-from rubricem_agent.wiring.training import run_credit_noise
 from rubricem_agent.wiring.viewer import serve_viewer
 from rubricem_env.domain.base import NUM_STAGES, STAGES, Span
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
@@ -29,9 +28,6 @@ from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_viewer.report import render_report
 
 _PROJECT = Path(__file__).parents[1] / "project"
-theory_app = typer.Typer(
-    help="Experiments on the paper's theory, in the almanac.", no_args_is_help=True, callback=lambda: None
-)
 
 
 @command
@@ -204,19 +200,6 @@ def credit(
     )
     for group in earned.skipped:
         terminal.warn(str(group))
-
-
-@theory_app.command("credit")
-@command
-def theory_credit(
-    terminal: Terminal,
-    rollouts: Annotated[int, typer.Option(min=2, help="Rollouts of each question.")] = 32,
-    questions: Annotated[int, typer.Option(min=1, help="Training questions to play.")] = 72,
-    chance: Annotated[float, typer.Option(min=0.01, max=0.99, help="The chance of each fault.")] = 0.3,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of faults and noise, from 0.")] = 1,
-) -> None:
-    """Compare every credit method with the true credit of each stage as the judge gets noisier."""
-    run_credit_noise(terminal, rollouts=rollouts, questions=questions, chance=chance, seeds=seeds)
 
 
 @command

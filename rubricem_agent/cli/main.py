@@ -1,24 +1,22 @@
 """The `rubricem` command: registers the commands and prints each error as one sentence."""
 
 import os
-import sys
 from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.ablate import ablate
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
 from rubricem_agent.cli.judge import calibrate, judge
-from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, theory_app, view
+from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, view
 from rubricem_agent.cli.probe import probe
+from rubricem_agent.cli.terminal import run_app
 from rubricem_agent.cli.tools import corpus_app, tools_app
 from rubricem_agent.cli.train import train, train_verl, watch
 from rubricem_env import __version__
-from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.llm import export_traces
 
 app = typer.Typer(
@@ -39,7 +37,6 @@ for command in (
     train,
     train_verl,
     watch,
-    ablate,
     view,
     report,
     judge,
@@ -53,9 +50,7 @@ for command in (
 ):
     app.command(context_settings=_SETTINGS if command is train else None)(command)
 for name, group in zip(
-    ("eval", "tools", "corpus", "bank", "data", "theory"),
-    (eval_app, tools_app, corpus_app, bank_app, data_app, theory_app),
-    strict=True,
+    ("eval", "tools", "corpus", "bank", "data"), (eval_app, tools_app, corpus_app, bank_app, data_app), strict=True
 ):
     app.add_typer(group, name=name)
 
@@ -77,13 +72,9 @@ def rubricem(
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on stderr, with exit code 2 for a UsageError and 1 for others."""
-    try:
-        export_traces(os.environ)
-        app()
-    except RubricEMError as problem:
-        sys.stderr.write(f"rubricem: {problem}\n")
-        sys.exit(2 if isinstance(problem, UsageError) else 1)
+    """Run the command line."""
+    export_traces(os.environ)
+    run_app(app, name="rubricem")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from rubricem_agent.files import writing
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.llm.usage import Dollars
 
@@ -163,6 +163,22 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return called
+
+
+def run_command(run: Callable[..., None]) -> None:
+    """Run one command as a program of its own, as `python -m`."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(run)
+    run_app(app, name=run.__name__)
+
+
+def run_app(app: typer.Typer, *, name: str) -> None:
+    """Run commands; an error is one sentence on stderr, with exit code 2 for a UsageError and 1 for others."""
+    try:
+        app()
+    except RubricEMError as problem:
+        sys.stderr.write(f"{name}: {problem}\n")
+        sys.exit(2 if isinstance(problem, UsageError) else 1)
 
 
 def _options_of(kind: type) -> list[inspect.Parameter]:

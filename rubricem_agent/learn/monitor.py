@@ -7,7 +7,7 @@ Drift: the training judge's scores rise and the truth does not follow. Only a wo
 elsewhere the held-out audit (`rubricem_env.judge.audit`) compares two judges. It stops nothing, or truth would steer training.
 
 Expected curves: the range over the seeds of earlier runs of a recipe, step by step. The shipped ones are in
-`expected/`, one file a recipe and config; `rubricem ablate` writes new ones. A run with another policy, batch or rate
+`expected/`, one file a recipe and config; `python -m research.ablate` writes new ones. A run with another policy, batch or rate
 is not compared with them.
 """
 
@@ -228,8 +228,8 @@ def find_expected(recipe: str, settings: Mapping[str, Any], folder: Path = SHIPP
     except ValidationError:
         return None
     for path in sorted(folder.glob("*.json")):
-        with validating(f"{path} is not an expected curve", "Make it again with rubricem ablate."):
-            curve = Expected.model_validate_json(read_text(path, "a curve that rubricem ablate wrote"))
+        with validating(f"{path} is not an expected curve", "Make it again with python -m research.ablate."):
+            curve = Expected.model_validate_json(read_text(path, "a curve that python -m research.ablate wrote"))
         if (curve.recipe, curve.settings) == (recipe, wanted):
             return curve
     return None

@@ -98,7 +98,7 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError("torch", "local", "training")
     given = read_yaml(config, offers="[!s]*_almanac")
-    for key, module in (("samples", "sft_parts.sft"), ("num_worlds", "experiments.tiny_policy")):
+    for key, module in (("samples", "fine_tuning.sft"), ("num_worlds", "experiments.tiny_policy")):
         if key in given:
             raise ConfigError(f"{config} is of another trainer: python -m rubricem_trainers.{module} --config {config}")
     fields = read_fields(config, changes)
@@ -157,11 +157,6 @@ def run_verl(arguments: Sequence[str]) -> int:
     backend: Any = import_module("rubricem_trainers.verl_backend.command")
     code: int = backend.main(arguments)
     return code
-
-
-def run_credit_noise(terminal: object, **sizes: object) -> None:
-    """Compare the credit methods on attempts whose true credit is known, under a noisy judge."""
-    import_module("rubricem_trainers.experiments.credit_noise").run(terminal, **sizes)
 
 
 class Trainer:

@@ -1,4 +1,4 @@
-"""Compares the recipes of `rubricem ablate` on many held-out questions, paired by seed and question.
+"""Compares the recipes of `python -m research.ablate` on many held-out questions, paired by seed and question.
 
     python -m tests.bench.paired_recipes OUT --rows rows.jsonl [--worlds 10]
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from research.reading_test import answer_worlds
 from rubricem_agent.files import LineFile
 from rubricem_agent.learn.metrics import RECIPES
 from rubricem_env.world.judge import true_quality
-from trainers.experiments.reading_test import answer_worlds
 from trainers.settings import run_command
 
 PAIRS = (

@@ -2,7 +2,7 @@
 
     python tests/samples/make_viewer_run.py
 
-A real run of the local trainer, four steps in the almanac with the tiny policy (`python -m rubricem_trainers.experiments.tiny_policy`
+A real run of the local trainer, four steps in the almanac with the tiny policy (`python -m research.tiny_policy`
 makes it), some two minutes on one core. Its bank begins with lessons of the almanac's own script, so that even so
 short a run shows some. Weights and checkpoints are left out. Another policy writes other words, and tests of the page
 name some of them: look at those after recording anew.

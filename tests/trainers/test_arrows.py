@@ -19,7 +19,7 @@ def names_in(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("file", BACKEND, ids=lambda path: path.stem)
 def test_the_verl_backend_imports_nothing_of_the_local_trainer_or_of_experiments(file):
-    other = ("trainers.local", "trainers.experiments")
+    other = ("trainers.local", "research")
     assert [name for name in names_in(file) if name.startswith(other)] == []
 
 

@@ -21,8 +21,8 @@ from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.base import SYSTEM_FILE, model_folder
 from rubricem_env.domain.errors import UsageError
 
+from ..fine_tuning.checkpoint import disk_refusals, learning_parts, restore
 from ..lora import merge_adapter, save_adapter
-from ..sft_parts.checkpoint import disk_refusals, learning_parts, restore
 from .settings import LocalConfig
 from .setup import JudgedStep, Parts
 

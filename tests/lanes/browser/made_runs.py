@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from research.ablation import summarise
 from rubricem_agent.config import BankConfig
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
@@ -15,7 +16,7 @@ from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_viewer.ablation import ABLATION_FILE, summarise
+from rubricem_viewer.ablation import ABLATION_FILE
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
 EVIL = (
@@ -88,7 +89,7 @@ def make_ablation(folder: Path) -> None:
     """Four recipes, two seeds each, examined three times."""
     names = ("answer_only", "ss_grpo", "answer_only_meta", "whole")
     logs = {name: {seed: _log(0.05 * place, seed) for seed in (0, 1)} for place, name in enumerate(names)}
-    found = summarise(logs, steps=16, command="rubricem ablate configs/ablation_almanac.yaml --seeds 2")
+    found = summarise(logs, steps=16, command="python -m research.ablate configs/ablation_almanac.yaml --seeds 2")
     folder.mkdir()
     (folder / ABLATION_FILE).write_text(found.model_dump_json(), encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """The files for clusters, by the tools that know their languages; `make cluster-lane`. What they say is tested elsewhere.
 
-`tests/trainers/planning/test_cluster_files.py` compares them with the recipes.
+`tests/trainers/verl_backend/planning/test_cluster_files.py` compares them with the recipes.
 """
 
 import os

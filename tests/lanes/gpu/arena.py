@@ -1,7 +1,7 @@
 """The credit methods side by side at 42 million parameters, on one GPU: `python tests/lanes/gpu/arena.py --out FOLDER`.
 
 The shipped policy is grown to four times its width and three times its depth: it answers as before, and all new weights
-can learn. Then `rubricem ablate --methods credit` trains every method, all at once on the card. It stops after
+can learn. Then `python -m research.ablate --methods credit` trains every method, all at once on the card. It stops after
 `--minutes`; the same command goes on. `--rehearse` makes one step of two methods on the CPU at a tiny size.
 
 Weights, gradients and moments are in float32, or with `--bf16` in bfloat16, where an update that is small beside its
@@ -84,7 +84,7 @@ def main() -> int:
         changes, methods, jobs = ["questions_per_step=1", "group_size=2", "window=1", "steps=1"], "ss_grpo", 1
     config = ROOT / "configs" / "ablation_almanac.yaml"
     given = [str(config), f"policy={policy.resolve()}", f"out={chosen.out / 'runs'}", *changes]
-    command = [sys.executable, "-m", "rubricem_agent.cli.main", "ablate", *given]
+    command = [sys.executable, "-m", "research.ablate", *given]
     command += ["--methods", methods, "--seeds", "1", "--jobs", str(jobs)]
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         try:

@@ -24,14 +24,14 @@ from rubricem_agent.data.chatml import TokenSample
 from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from trainers.fine_tuning.settings import SftSchedule
+from trainers.fine_tuning.sft import OneProcess, make_rows, train_step as sft_step
 from trainers.local.learner import Learner, LossSettings
 from trainers.local.packed_qwen3 import token_logprobs
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train_step
 from trainers.settings import read_settings
-from trainers.sft_parts.settings import SftSchedule
-from trainers.sft_parts.sft import OneProcess, make_rows, train_step as sft_step
 from trainers.verl_backend.planning.run_shape import read_run_file, read_run_shape
 
 ROOT = Path(__file__).parents[3]

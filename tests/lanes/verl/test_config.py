@@ -11,8 +11,8 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from rubricem_env.domain.errors import ConfigError
-from tests.trainers.planning.paper_numbers import ABLATIONS, numbers_of
-from tests.trainers.planning.test_configs import flat
+from tests.trainers.verl_backend.planning.paper_numbers import ABLATIONS, numbers_of
+from tests.trainers.verl_backend.planning.test_configs import flat
 from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.planning.run_shape import value_at
 from trainers.verl_backend.refusals import RULES

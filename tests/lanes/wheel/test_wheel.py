@@ -133,7 +133,9 @@ def test_a_step_of_the_demo_is_trained_beside_a_package_of_the_users_named_train
 
 
 def test_fine_tuning_reads_its_config_by_name(local, folder):
-    code, printed = run(local, "COLUMNS=200 python -P -m rubricem_trainers.sft_parts.sft --config sft_almanac", folder)
+    code, printed = run(
+        local, "COLUMNS=200 python -P -m rubricem_trainers.fine_tuning.sft --config sft_almanac", folder
+    )
     assert code == 2
     assert "no model can be loaded from 'runs/tiny_policy/untrained'" in printed
 

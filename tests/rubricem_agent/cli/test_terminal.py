@@ -83,7 +83,6 @@ COMMANDS = [
     ("eval", "report", "run"),
     ("eval", "rescore", "run"),
     ("eval", "list"),
-    ("theory", "credit", "--questions", "6", "--rollouts", "8"),
 ]
 
 

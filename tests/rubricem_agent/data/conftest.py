@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from research.tiny_pretraining import word_tokenizer
 from rubricem_agent.data.generate import TeacherTask, Trace
 from rubricem_env.domain.trajectory import (
     AnswerFormat,
@@ -20,7 +21,6 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.env.research_env import query_of
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
-from trainers.experiments.tiny_pretraining import word_tokenizer
 
 FIRST = (
     "<scratchpad>Two facts.</scratchpad><structured_plan><deep_analysis>a</deep_analysis><rubric>b</rubric>"

@@ -115,7 +115,11 @@ def test_a_wrong_name_is_answered_with_the_names(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("sft_almanac", "sft_parts.sft"), ("sft_qwen3_8b", "sft_parts.sft"), ("tiny_policy", "experiments.tiny_policy")],
+    [
+        ("sft_almanac", "fine_tuning.sft"),
+        ("sft_qwen3_8b", "fine_tuning.sft"),
+        ("tiny_policy", "experiments.tiny_policy"),
+    ],
 )
 def test_a_config_of_another_trainer_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, name, module):
     monkeypatch.chdir(tmp_path)

@@ -303,7 +303,7 @@ def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed:
 
 
 NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, validation and start-up"
-"""What `estimate_step` leaves out; `python -m rubricem_trainers.experiments.simulate` simulates the queues."""
+"""What `estimate_step` leaves out; `python -m research.simulate` simulates the queues."""
 
 
 def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """`--dry-run`: memory, hours, calls and money of a run, with all assumptions, as a table or as one JSON document.
 
-It starts nothing, and the step is an estimate: `trainers.experiments.simulate` simulates what the estimate leaves out.
+It starts nothing, and the step is an estimate: `research.simulate` simulates what the estimate leaves out.
 """
 
 import json
@@ -149,7 +149,7 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
     assumed = ", ".join(f"{name} {value:g}" for name, value in document["assumed"].items())
     console.print(
         "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}\n"
-        "simulate the queues: python -m rubricem_trainers.experiments.simulate CONFIG\n\n"
+        "simulate the queues: python -m research.simulate CONFIG\n\n"
         "[bold]assumed[/bold], not measured; set with --assume KEY=VALUE\n{0}\n"
         "list prices as of {prices as of}; batch tariffs, cached input and cached searches cost less".format(
             assumed, **document

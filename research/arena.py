@@ -1,0 +1,108 @@
+"""The page that compares credit methods: ends, areas under the curves and equal cost, each against SS-GRPO."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from research.ablation import Logs, evaluation_at, spread, spread_cell
+from rubricem_agent.learn import metrics
+from rubricem_env.domain.inputs import package_text
+
+ANSWER_READERS = ("terminal", "dr_grpo", "igpo")
+"""Credit whose judge reads the answer alone."""
+
+
+def step_cost(line: metrics.StepLine, credit: str) -> float:
+    """Tokens sampled and tokens judged, as the page counts them."""
+    if line.habits is None:
+        return 0.0
+    written, reflected = line.habits.policy_tokens, line.reflection.tokens if line.reflection else 0
+    judged = float(written)
+    if credit in ANSWER_READERS and line.task is not None and line.task.tokens:
+        answer = line.task.stages.get("answer")
+        judged *= (answer.tokens if answer else 0) / line.task.tokens
+    again = written if credit == "igpo" else 0
+    return written + judged + again + 2 * reflected
+
+
+def area(log: metrics.RunLog, steps: int) -> float:
+    """The mean held-out answer over steps 0 to `steps`, on straight lines between evaluations."""
+    places, values = _held_out_curve(log, steps)
+    return float(np.trapezoid(values, places) / (places[-1] - places[0])) if len(places) > 1 else values[-1]
+
+
+def at_cost(log: metrics.RunLog, credit: str, steps: int, budget: float) -> float:
+    """The held-out answer where the run had spent `budget`; its last one where it never does."""
+    spent = np.cumsum([0.0, *(step_cost(line, credit) for line in log.steps if line.step <= steps)])
+    places, values = _held_out_curve(log, steps)
+    return float(np.interp(budget, np.interp(places, np.arange(len(spent)), spent), values))
+
+
+def _held_out_curve(log: metrics.RunLog, steps: int) -> tuple[list[int], list[float]]:
+    found = {line.step: line.held_out["answer"] for line in log.evaluations if line.step <= steps}
+    return list(found), list(found.values())
+
+
+def sign_test(differences: Sequence[float]) -> float:
+    """The exact two-sided p of a mean difference, over all signs of the pairs."""
+    gaps = np.array(differences)
+    signs = np.array(list(itertools.product((1, -1), repeat=len(gaps))))
+    return float(np.mean(np.abs(signs @ gaps) >= abs(gaps.sum()) - 1e-12))
+
+
+def holm(values: Mapping[str, float]) -> dict[str, float]:
+    """P-values corrected for their number by Holm's steps."""
+    corrected, least = dict[str, float](), 0.0
+    for place, (name, value) in enumerate(sorted(values.items(), key=lambda item: item[1])):
+        least = max(least, min(1.0, value * (len(values) - place)))
+        corrected[name] = least
+    return corrected
+
+
+def render_arena(logs: Logs, recipes: Sequence[metrics.Recipe], *, steps: int, command: str) -> str:
+    """The page as Markdown; contrasts are with SS-GRPO over the seeds that both have."""
+    known = [recipe for recipe in recipes if logs.get(recipe.name)]
+    total = {
+        one.name: [sum(step_cost(line, one.credit) for line in log.steps) for log in logs[one.name].values()]
+        for one in known
+    }
+    budget = min(float(np.mean(costs)) for costs in total.values())
+    scores = {
+        one.name: {
+            seed: (
+                evaluation_at(log, steps).held_out["answer"],
+                area(log, steps),
+                at_cost(log, one.credit, steps, budget),
+            )
+            for seed, log in logs[one.name].items()
+        }
+        for one in known
+    }
+    standard = scores[metrics.SS_GRPO.name]
+    gaps = {
+        name: [own[seed][1] - standard[seed][1] for seed in sorted(own.keys() & standard.keys())]
+        for name, own in scores.items()
+        if name != metrics.SS_GRPO.name
+    }
+    p = holm({name: sign_test(gap) for name, gap in gaps.items() if gap})
+    rows = ["| method | seeds | answers at the end | area | area against SS-GRPO | p | equal cost | thousand tokens |"]
+    rows.append("|---|---|---|---|---|---|---|---|")
+    for one in known:
+        end, whole, equal = (spread(column) for column in zip(*scores[one.name].values(), strict=True))
+        gap = gaps.get(one.name)
+        against = spread_cell(spread(gap), "+") if gap else "-"
+        chance = f"{p[one.name]:.2f}" if gap else "-"
+        cost = f"{np.mean(total[one.name]) / 1000:.0f}"
+        cells = [
+            one.title,
+            str(len(scores[one.name])),
+            spread_cell(end),
+            spread_cell(whole),
+            against,
+            chance,
+            spread_cell(equal),
+            cost,
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return package_text("research", "arena.md").format(command=command, steps=steps, table="\n".join(rows))

@@ -1,0 +1,338 @@
+"""Makes the tiny policy: traces of the almanac's expert, a small Qwen3 with its tokenizer, pretraining and SFT.
+
+    python -m research.tiny_policy --config tiny_policy [num_worlds=4 ...]
+
+The traces go through the pipeline of any teacher: rounds, rejection, normalisation, ChatML with loss spans.
+"""
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch.nn import functional
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from research import tiny_pretraining
+from research.reading_test import answer_worlds, examine_reading
+from research.tiny_training import Course, batches, copied_share, restore, train_course
+from rubricem_agent.data.chatml import ChatSample, write_samples
+from rubricem_agent.data.filter import harvest, normalize
+from rubricem_agent.data.generate import Generation, TeacherTask, Trace
+from rubricem_agent.data.teacher import ScriptedTeacher
+from rubricem_agent.files import LineFile
+from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run
+from rubricem_agent.prompting import AgentPrompt, prompt_from_text
+from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.scaffold.grammar import CALL_TOOL
+from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.world.entities import Split
+from rubricem_env.world.expert import Faults, Lesson, lesson_after
+from rubricem_env.world.judge import Evidence
+from rubricem_env.world.questions import Question
+from trainers.settings import make_out, read_command, run_command
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class TinyConfig(Frozen):
+    """How the tiny policy is made."""
+
+    out: Path
+    seed: int = 0
+    system: str
+    """The system prompt of every trace: short, because the policy's context is."""
+    reflection_system: str
+    """That of every reflection."""
+    flat: bool = False
+    """Think-and-act traces instead of the scaffold."""
+    num_worlds: Count
+    first_world: int
+    faults: Faults
+    guided: UnitScore
+    """The share of samples with lessons of an earlier attempt, as the rubric bank shows them."""
+    hidden_size: Count
+    layers: Count
+    heads: Count
+    head_dim: Count
+    intermediate_size: Count
+    reflecting: UnitScore
+    """The share of traces with a reflection, whose prompt is the attempt."""
+    overlooking: UnitScore
+    """The probability that such a reflection overlooks a fault: RL should learn to judge its own work, too."""
+    attention_scale: float
+    """The first weight of the norms of queries and keys."""
+    drills: Course
+    """Reading drills alone, in fresh worlds."""
+    echoes: Count
+    """Of a round at the beginning of the drills."""
+    round_tokens: Count
+    """Of drills in a round."""
+    traces: Course
+    """Traces and reflections, with first turns and drills among them."""
+    traces_per_round: Count
+    first_turns: Count
+    """A round's openings of traces, up to the first call: lists of needs are copied badly otherwise."""
+    drills_per_round: Count
+    save_every: Count
+    """Rounds between checkpoints. The same command resumes from the last."""
+    begin: Path | None = None
+    """The output folder of a making whose drills are over: this one begins with their end."""
+    max_tokens: Count
+    """Longer samples are left out."""
+    exam_split: Split
+    """The questions of the shipped world that it is evaluated on at the end."""
+
+
+def teach(
+    trace: Trace, world: tiny_pretraining.PretrainingWorld, *, overlooking: float, rng: np.random.Generator
+) -> Lesson:
+    """The scripted lesson on an attempt; each fault is overlooked with the given probability."""
+    seen = Evidence.of(read_trajectory(normalize(trace.trajectory)))
+    return lesson_after(world.questions[trace.task.id], seen, overlooks=lambda remark: rng.random() < overlooking)
+
+
+def make_samples(config: TinyConfig) -> list[ChatSample]:
+    """Write samples.jsonl and the report of rejected traces.
+
+    For each world: first attempts, the lessons on them, then attempts that follow the lessons.
+    """
+    alone: list[Trace] = []
+    guided: list[Trace] = []
+    references: dict[str, str] = {}
+    reflections = []
+    rng = np.random.default_rng([config.seed, 1])
+    # An attempt with references always follows the convention, so that the policy learns to use references.
+    guided_config = config.model_copy(update={"faults": config.faults.model_copy(update={"miss_convention": 0.0})})
+    for number in range(config.first_world, config.first_world + config.num_worlds):
+        world = tiny_pretraining.PretrainingWorld.from_seed(number, guided=config.guided, seed=config.seed)
+        first = write_traces(config, world, questions=world.questions, name=f"world-{number}")
+        lessons = {trace.task.id: teach(trace, world, overlooking=config.overlooking, rng=rng) for trace in first}
+        alone += [trace for trace in first if trace.task.id in world.alone]
+        guided += write_traces(guided_config, world, questions=world.guided, name=f"world-{number}-guided")
+        references |= tiny_pretraining.references_for(world, first, lessons, rng=rng)
+        reflections += [
+            tiny_pretraining.reflection_sample(trace, lessons[trace.task.id], system=config.reflection_system)
+            for trace in first
+            if rng.random() < config.reflecting
+        ]
+    prompt = AgentPrompt(config.system, prompt_from_text("tiny", config.system).hash)
+
+    def user_text(query: Query) -> str:
+        return prompt.opening(query, references=references.get(query.source, "")).user
+
+    samples: list[ChatSample] = []
+    reports = {}
+    for name, traces in (("alone", alone), ("guided", guided)):
+        harvested = harvest(traces, system=config.system, user=user_text, teacher="scripted", flat=config.flat)
+        samples += harvested.samples
+        reports[name] = harvested.report.model_dump(mode="json")
+    samples += reflections
+    write_samples(config.out / "samples.jsonl", samples)
+    (config.out / "rejections.json").write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+    return samples
+
+
+def write_traces(
+    config: TinyConfig, world: tiny_pretraining.PretrainingWorld, *, questions: Mapping[str, Question], name: str
+) -> list[Trace]:
+    """The expert's traces of some questions of a world, through a journal."""
+    teacher = ScriptedTeacher(questions, faults=config.faults, seed=config.seed, world=name, flat=config.flat)
+    journal = LineFile(config.out / "journals" / f"{name}.jsonl")
+    generation = Generation(teacher, world.toolbox, journal=journal, together=max(1, len(questions)))
+    tasks = [TeacherTask(task, world.query(task)) for task in questions]
+    return asyncio.run(generation.run(tasks))
+
+
+ROPE_THETA = 10_000.0
+
+
+def make_policy(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
+    """The untrained model with its tokenizer, as transformers loads them."""
+    shown = tiny_pretraining.reading_drills(
+        DRILL_WORLDS, "train", np.random.default_rng([config.seed, 2, 0]), fewest=1, most=6
+    )
+    drills = [seen + "".join(text for text, _ in said) for seen, said in shown]
+    texts = [*(message.content for sample in samples for message in sample.messages), *drills]
+    tokenizer: Any = tiny_pretraining.word_tokenizer(texts, max_tokens=config.max_tokens)
+    torch.manual_seed(config.seed)
+    shape = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        head_dim=config.head_dim,
+        max_position_embeddings=2 * config.max_tokens,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    model: Any = Qwen3ForCausalLM(shape)  # type: ignore[no-untyped-call]
+    begin_weights(model, tokenizer, config)
+    folder = config.out / "untrained"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def begin_weights(model: Any, tokenizer: Any, config: TinyConfig) -> None:
+    """Draw the first weights. Forms of a word with and without a space begin with equal embeddings.
+
+    All embeddings share a direction, from which two heads of the first layer compute the same query and the same key at
+    each position, a token apart: they look at the token before. Copying begins with it, and is learnt in a tenth of the
+    steps.
+    """
+    for name, weight in model.named_parameters():
+        if name.endswith("_proj.weight"):
+            is_out = name.endswith(("o_proj.weight", "down_proj.weight"))
+            weight.normal_(std=1 / math.sqrt(weight.shape[1] * (2 * config.layers if is_out else 1)))
+        elif name.endswith(("q_norm.weight", "k_norm.weight")):
+            weight.fill_(config.attention_scale)
+    embeddings = model.get_input_embeddings().weight
+    common = functional.normalize(torch.randn(config.hidden_size), dim=0)
+    first_layer, half = model.model.layers[0].self_attn, config.head_dim // 2
+    angles = ROPE_THETA ** (-torch.arange(half) / half)
+    for projection, vector in (
+        (first_layer.q_proj, torch.cat([torch.ones(half), torch.zeros(half)])),
+        (first_layer.k_proj, torch.cat([angles.cos(), angles.sin()])),
+    ):
+        rows = projection.weight[: 2 * config.head_dim]
+        rows.mul_(0.3).add_(vector.repeat(2)[:, None] * common)
+    firsts: dict[str, int] = {}
+    for word, token in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+        first = firsts.setdefault(word.strip("Ġ"), token)
+        if word.strip("Ġ"):
+            embeddings[token] = embeddings[first]
+    embeddings += common * embeddings.norm(dim=1).mean()
+
+
+DRILL_WORLDS = 100_000
+"""Worlds of drills have greater numbers, those of traces smaller ones."""
+SHIPPED_SEED = 0
+WORLDS_OF_A_ROUND = 10
+"""At most."""
+ECHOES = 0.1
+"""The share of the drills that are echoes."""
+SNIPPETS_OF = ((0.2, 1, 2), (0.35, 1, 4), (1.0, 2, 6))
+"""Until this share of the drills: from how many to how many snippets."""
+
+
+class PretrainingTexts(NamedTuple):
+    """The texts of every round, each from its number alone."""
+
+    config: TinyConfig
+    tokenizer: Any
+    samples: Sequence[ChatSample]
+
+    def drills(
+        self, number: int, *, fewest: int, most: int, split: Split = "train"
+    ) -> Iterator[tiny_pretraining.LearntText]:
+        """The drills of one world."""
+        rng = np.random.default_rng([self.config.seed, 2, number])
+        for shown, said in tiny_pretraining.reading_drills(DRILL_WORLDS + number, split, rng, fewest=fewest, most=most):
+            yield tiny_pretraining.learnt_drill(shown, said, self.tokenizer)
+
+    def drill_texts(self, round_: int) -> Iterator[tiny_pretraining.LearntText]:
+        """As many fresh worlds as it takes: one has a batch or two of the shortest drills."""
+        done = round_ / self.config.drills.rounds
+        if done < ECHOES:
+            rng = np.random.default_rng([self.config.seed, 5, round_])
+            yield from (
+                tiny_pretraining.learnt_drill(*tiny_pretraining.echo_drill(rng), self.tokenizer)
+                for _ in range(self.config.echoes)
+            )
+            return
+        _, fewest, most = next(each for each in SNIPPETS_OF if done < each[0])
+        tokens = 0
+        for number in range(WORLDS_OF_A_ROUND):
+            for text in self.drills(1 + round_ * WORLDS_OF_A_ROUND + number, fewest=fewest, most=most):
+                tokens += len(text.ids)
+                yield text
+            if tokens >= self.config.round_tokens:
+                return
+
+    def trace_texts(self, round_: int) -> Iterator[tiny_pretraining.LearntText]:
+        """The next samples of a shuffled round trip, first turns of others, and drills."""
+        config, tokenizer, samples = self
+        order = np.random.default_rng([config.seed, 3]).permutation(len(samples))
+        turns = np.random.default_rng([config.seed, 4, round_]).integers(len(samples), size=config.first_turns)
+        start = round_ * config.traces_per_round
+        for index in np.take(order, range(start, start + config.traces_per_round), mode="wrap").tolist():
+            text = tiny_pretraining.learnt_sample(samples[index], tokenizer)
+            if len(text.ids) <= config.max_tokens:
+                yield text
+        end = tokenizer.convert_tokens_to_ids(f"</{CALL_TOOL}>")
+        openings = (
+            tiny_pretraining.first_turn(tiny_pretraining.learnt_sample(samples[index], tokenizer), end)
+            for index in turns.tolist()
+        )
+        yield from (opening for opening in openings if opening)
+        drills = self.drills(1 + config.drills.rounds * WORLDS_OF_A_ROUND + round_, fewest=2, most=6)
+        yield from islice(drills, config.drills_per_round)
+
+
+def train(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
+    """Drills, then traces; returns the folder of the model."""
+    base = (config.begin or config.out) / "untrained"
+    # What is written last.
+    if not (base / "tokenizer_config.json").exists():
+        make_policy(config, samples)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    texts = PretrainingTexts(config, tokenizer, samples)
+    held_out = texts.drills(0, fewest=3, most=6, split="validation")
+    exam = list(batches(held_out, config.drills.batch_tokens, np.random.default_rng(0)))
+
+    def report() -> str:
+        return f"values copied {copied_share(model, exam, tiny_pretraining.VALUE):.3f}"
+
+    learn = partial(train_course, model, save_every=config.save_every, report=report)
+    if config.begin is None:
+        learn(config.drills, texts.drill_texts, saved=config.out / "drills.safetensors", seed=config.seed)
+    else:
+        restore(config.begin / "drills.safetensors", model)
+    learn(config.traces, texts.trace_texts, saved=config.out / "traces.safetensors", seed=config.seed + 1)
+    folder = config.out / "model"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make, train and evaluate the tiny policy. A user error gives exit code 2 and one sentence on stderr."""
+
+    def make() -> None:
+        config = read_command(
+            arguments, TinyConfig, prog="python -m research.tiny_policy", description="Make the tiny policy."
+        )
+        kept, settings = config.out / SETTINGS_FILE, config.model_dump_json()
+        if kept.exists():
+            refuse_other_run(config.out, kept.read_text(encoding="utf-8").strip(), settings)
+        make_out(config.out, settings=settings)
+        # One thread: the same sums in the same order.
+        torch.set_num_threads(1)
+        model = train(config, make_samples(config))
+        made = answer_worlds(model, [SHIPPED_SEED], config.exam_split, temperature=0.0, system=config.system)
+        text = json.dumps(examine_reading(made), indent=1)
+        (config.out / "exam.json").write_text(f"{text}\n", encoding="utf-8")
+        sys.stdout.write(f"{text}\n")
+
+    return run_command("tiny_policy", make)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
