@@ -2,7 +2,7 @@
 
 For language models the site has `llms.txt`, a list of all pages with what each is about, and every page as Markdown.
 
-A hook of MkDocs (mkdocs.yml). The pages themselves read the same in a repository browser: links to files, images, and
+A hook of MkDocs (ci/lanes/docs/mkdocs.yml). The pages themselves read the same in a repository browser: links to files, images, and
 equations in the notation that it knows.
 """
 

@@ -1,19 +1,19 @@
 # What one GPU can show without the network, in at most nine minutes, with the torch of the Python that is named; and the
-# same on the CPU at a tiny size. Included by the Makefile.
+# same on the CPU at a tiny size.
 GPU_PYTHON ?= $(BIN)/python
 PARTS ?=
 ARENA ?= runs/gpu_arena
 
 .PHONY: gpu-lane gpu-arena gpu-rehearsal
 
-gpu-lane:
+gpu-lane:  ## what one GPU can show in nine minutes
 	OMP_NUM_THREADS= timeout --kill-after=10s 540 $(GPU_PYTHON) tests/lanes/gpu/lane.py $(PARTS)
 
 # The credit methods beside each other at 42 million parameters, for half an hour; the same command goes on.
-gpu-arena:
+gpu-arena:  ## the credit methods on a GPU, in half an hour
 	OMP_NUM_THREADS= $(GPU_PYTHON) tests/lanes/gpu/arena.py --bf16 --out $(ARENA)
 
-gpu-rehearsal: $(VENV)/.installed-test
+gpu-rehearsal: $(VENV)/.installed-test  ## both on the CPU, at a tiny size
 	timeout --kill-after=10s 540 $(GPU_PYTHON) tests/lanes/gpu/lane.py --rehearse $(PARTS)
 	rm -rf $(ARENA)_rehearsal
 	timeout --kill-after=10s 180 $(GPU_PYTHON) tests/lanes/gpu/arena.py --rehearse --bf16 --out $(ARENA)_rehearsal
