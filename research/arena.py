@@ -9,15 +9,15 @@ from research.ablation import Logs, evaluation_at, spread, spread_cell
 from rubricem_agent.learn import metrics
 from rubricem_env.domain.inputs import package_text
 
-ANSWER_READERS = ("terminal", "dr_grpo", "igpo")
+ANSWER_READERS = ("answer_only", "dr_grpo", "igpo")
 """Credit whose judge reads the answer alone."""
 
 
 def step_cost(line: metrics.StepLine, credit: str) -> float:
     """Tokens sampled and tokens judged, as the page counts them."""
-    if line.habits is None:
+    if line.rollout_stats is None:
         return 0.0
-    written, reflected = line.habits.policy_tokens, line.reflection.tokens if line.reflection else 0
+    written, reflected = line.rollout_stats.policy_tokens, line.reflection.tokens if line.reflection else 0
     judged = float(written)
     if credit in ANSWER_READERS and line.task is not None and line.task.tokens:
         answer = line.task.stages.get("answer")

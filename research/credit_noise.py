@@ -6,7 +6,7 @@ deserves in rollout i is what its own decisions did to the true quality Y, with 
     credit[i, k] = sum_{f of k} effect[f, k] (x_if - mean x_f)     effect: least squares of the target on the faults
     target       = sum_{j >= k} Y_j (`process`), or Y_answer (`answer`); question by question
 
-A noisy judge marks the rollouts once, and all methods read its marks. Three figures compare their advantages A with the
+A noisy judge scores the rollouts once, and all methods read its scores. Three figures compare their advantages A with the
 credit: the correlation over rollouts and stages; the angle, 1 - cosine, between the gradient that one step of eight
 groups of eight gives for the chances of the faults and the one that the credit gives over all rollouts; and the share of
 A with the wrong sign. None depends on the scale of A.
@@ -37,7 +37,7 @@ from rubricem_env.domain.trajectory import Origin
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.expert import AlmanacTeacher, Faults, Slips, draw_slips
@@ -49,9 +49,9 @@ NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
 GROUP, STEP = 8, 64
 """Rollouts of a group, and of a step."""
 NoiseKind = Literal["shift", "flip"]
-"""How a noisy judge errs: it moves a mark by one, or exchanges 0 and 2.
+"""How a noisy judge errs: it moves a score by one, or exchanges 0 and 2.
 
-Shifted marks shrink towards the middle and keep their order on average; with more than half of them flipped the judge
+Shifted scores shrink towards the middle and keep their order on average; with more than half of them flipped the judge
 prefers the worse rollout.
 """
 Target = Literal["process", "answer"]
@@ -67,11 +67,11 @@ DECIDING_STAGES = (Stage.PLAN, Stage.RESEARCH, Stage.RESEARCH, Stage.RESEARCH, S
 
 
 class ScoredGroup(NamedTuple):
-    """Rollouts of one question, with their true marks by the question's criteria."""
+    """Rollouts of one question, with their true scores by the question's criteria."""
 
     faults: npt.NDArray[np.bool_]
     """(rollouts, faults): which faults each rollout drew."""
-    marks: npt.NDArray[np.int8]
+    rubric_scores: npt.NDArray[np.int8]
     """(rollouts, criteria)."""
     weights: Floats
     """(criteria,)."""
@@ -94,10 +94,10 @@ class CreditComparison(NamedTuple):
     """The share of stages that deserve credit or blame and get the other."""
 
 
-def stage_scores(group: ScoredGroup, marks: npt.NDArray[np.int8]) -> Floats:
+def stage_scores(group: ScoredGroup, rubric_scores: npt.NDArray[np.int8]) -> Floats:
     """The weighted share of each stage's criteria that is fulfilled: (rollouts, stages), in [0, 1]."""
-    share = np.where(group.is_flaw, 1 - marks / 2, marks / 2)
-    scores = np.zeros((len(marks), NUM_STAGES))
+    share = np.where(group.is_flaw, 1 - rubric_scores / 2, rubric_scores / 2)
+    scores = np.zeros((len(rubric_scores), NUM_STAGES))
     for stage in range(NUM_STAGES):
         own = group.stages == stage
         scores[:, stage] = share[:, own] @ group.weights[own] / group.weights[own].sum()
@@ -106,7 +106,7 @@ def stage_scores(group: ScoredGroup, marks: npt.NDArray[np.int8]) -> Floats:
 
 def true_credit(group: ScoredGroup, deciding: Sequence[Stage], target: Target) -> Floats:
     """(rollouts, stages): what each stage's decisions did to the target."""
-    truth = stage_scores(group, group.marks)
+    truth = stage_scores(group, group.rubric_scores)
     wanted = truth @ UPPER_ONES.T if target == "process" else truth[:, -1:].repeat(NUM_STAGES, axis=1)
     drawn = _centred(group.faults)
     effects = np.linalg.lstsq(drawn, _centred(wanted), rcond=None)[0]
@@ -118,15 +118,15 @@ def true_credit(group: ScoredGroup, deciding: Sequence[Stage], target: Target) -
 def noisy_marks(
     group: ScoredGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool = False
 ) -> npt.NDArray[np.int8]:
-    """The marks of a judge that errs in this share of them; with `spares_answer` those of the answer stay true."""
-    hit = rng.random(group.marks.shape) < noise
-    up = rng.random(group.marks.shape) < 0.5
+    """The scores of a judge that errs in this share of them; with `spares_answer` those of the answer stay true."""
+    hit = rng.random(group.rubric_scores.shape) < noise
+    up = rng.random(group.rubric_scores.shape) < 0.5
     if spares_answer:
         hit &= group.stages != Stage.ANSWER.position
     if kind == "flip":
-        return np.where(hit, 2 - group.marks, group.marks).astype(np.int8)
-    step = np.where((group.marks == 0) | ((group.marks == 1) & up), 1, -1)
-    return (group.marks + hit * step).astype(np.int8)
+        return np.where(hit, 2 - group.rubric_scores, group.rubric_scores).astype(np.int8)
+    step = np.where((group.rubric_scores == 0) | ((group.rubric_scores == 1) & up), 1, -1)
+    return (group.rubric_scores + hit * step).astype(np.int8)
 
 
 def compare_methods(
@@ -166,11 +166,11 @@ def compare_methods(
     draws = rng.integers(2**32, size=len(groups))  # common random numbers: levels differ by the noise alone
     for noise in noises:
         dice = [np.random.default_rng(draw) for draw in draws]
-        marks = [
+        rubric_scores = [
             noisy_marks(group, noise, die, kind=kind, spares_answer=intermediate_only)
             for group, die in zip(groups, dice, strict=True)
         ]
-        scores = np.concatenate([stage_scores(*pair) for pair in zip(groups, marks, strict=True)])
+        scores = np.concatenate([stage_scores(*pair) for pair in zip(groups, rubric_scores, strict=True)])
         levels[noise] = {}
         for name, (mode, matrix) in CONTESTANTS.items():
             given = assign_credit(
@@ -187,7 +187,7 @@ def compare_methods(
 
 def turnover(levels: Mapping[float, Mapping[str, CreditComparison]]) -> float | None:
     """The first noise level at which answer-only credit points at least as well as SS-GRPO; None where none does."""
-    return next((noise for noise, found in levels.items() if found["stages"].angle >= found["terminal"].angle), None)
+    return next((noise for noise, found in levels.items() if found["stages"].angle >= found["answer_only"].angle), None)
 
 
 def _centred(values: npt.NDArray[np.generic]) -> Floats:
@@ -228,7 +228,7 @@ def play_groups(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[ScoredGroup]:
-    """Play each question `rollouts` times with every fault at `chance`; marks are the true ones."""
+    """Play each question `rollouts` times with every fault at `chance`; rubric scores are the true ones."""
     faults = Faults(**dict.fromkeys(Faults.model_fields, chance))
     seeds = itertools.count(seed * 1_000_003)
     groups = []
@@ -240,10 +240,10 @@ def play_groups(
     return groups
 
 
-async def _play_all(question: Question, slips: Sequence[Slips], toolbox: Toolbox) -> list[Reading]:
+async def _play_all(question: Question, slips: Sequence[Slips], toolbox: Toolbox) -> list[ParsedTrajectory]:
     """One whole episode of the teacher for each draw of faults."""
 
-    async def play(drawn: Slips) -> Reading:
+    async def play(drawn: Slips) -> ParsedTrajectory:
         teacher, episode, observations = AlmanacTeacher(question, drawn), Episode(query_of(question)), list[str]()
         while not isinstance(reply := await advance(episode, toolbox, teacher.turn(observations)), Finished):
             observations.append(reply.observation)
@@ -252,37 +252,39 @@ async def _play_all(question: Question, slips: Sequence[Slips], toolbox: Toolbox
     return list(await asyncio.gather(*(play(drawn) for drawn in slips)))
 
 
-def _scored(question: Question, slips: Sequence[Slips], readings: Sequence[Reading]) -> ScoredGroup:
+def _scored(question: Question, slips: Sequence[Slips], readings: Sequence[ParsedTrajectory]) -> ScoredGroup:
     criteria = criteria_of(question)
-    evidence = [Evidence.of(reading) for reading in readings]
+    evidence = [Evidence.of(parsed) for parsed in readings]
     return ScoredGroup(
         faults=np.array([fault_flags(drawn) for drawn in slips]),
-        marks=np.array([[mark(seen) for mark in criteria.values()] for seen in evidence], dtype=np.int8),
+        rubric_scores=np.array(
+            [[true_score(seen) for true_score in criteria.values()] for seen in evidence], dtype=np.int8
+        ),
         weights=np.array([rubric.weight for rubric in criteria]),
         is_flaw=np.array([rubric.polarity == "negative" for rubric in criteria]),
         stages=np.array([rubric.stage.position for rubric in criteria], dtype=np.int8),
-        words=[count_words(reading) for reading in readings],
-        shares=[shown_shares(question, reading) for reading in readings],
+        words=[count_words(parsed) for parsed in readings],
+        shares=[shown_shares(question, parsed) for parsed in readings],
     )
 
 
-def count_words(reading: Reading) -> npt.NDArray[np.int64]:
+def count_words(parsed: ParsedTrajectory) -> npt.NDArray[np.int64]:
     """(turns, stages): the words of the policy."""
-    stage_at, begins = stage_lookup(reading.spans), 0
-    counts = np.zeros((len(reading.turns), NUM_STAGES), dtype=np.int64)
-    for number, turn in enumerate(reading.turns):
+    stage_at, begins = stage_lookup(parsed.spans), 0
+    counts = np.zeros((len(parsed.turns), NUM_STAGES), dtype=np.int64)
+    for number, turn in enumerate(parsed.turns):
         for word in re.finditer(r"\S+", turn.text):
             counts[number, stage_at(begins + word.start()).position] += 1
         begins += len(turn.text)
     return counts
 
 
-def shown_shares(question: Question, reading: Reading) -> list[float]:
+def shown_shares(question: Question, parsed: ParsedTrajectory) -> list[float]:
     """Before each turn, the share of needs and conventions of which a tool has shown a page."""
     needs = [need.document_ids for need in question.truth.needs]
     needs += [duty.document_ids or duty.convention_ids for duty in question.truth.implicit_needs]
     shares, seen = list[float](), ""
-    for segment in reading.trajectory.segments:
+    for segment in parsed.trajectory.segments:
         if segment.origin is Origin.POLICY:
             shares.append(sum(any(f"/{page}\n" in seen for page in pages) for pages in needs) / len(needs))
         elif segment.origin is Origin.TOOL:

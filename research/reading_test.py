@@ -27,7 +27,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.entities import SPLITS, Split
@@ -42,12 +42,12 @@ SYSTEM = "Search, then answer."
 
 def score_attempts(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, float]:
     """Means over attempts, by truth: the share that strict mode accepts, needs and conventions met, quality by stage."""
-    readings = [rollout.reading for _, rollout in attempts]
-    answers = [(question, rollout.reading.answer or "") for question, rollout in attempts]
-    qualities = mean_quality([question for question, _ in attempts], readings)
+    parsed = [rollout.parsed for _, rollout in attempts]
+    answers = [(question, rollout.parsed.answer or "") for question, rollout in attempts]
+    qualities = mean_quality([question for question, _ in attempts], parsed)
     return {
         "attempts": len(attempts),
-        "valid": _mean([not reading.rejections for reading in readings]),
+        "valid": _mean([not one.rejections for one in parsed]),
         "needs_met": _mean([need.is_met_by(answer) for asked, answer in answers for need in _required_needs(asked)]),
         "conventions_met": _mean(
             [duty.is_met_by(answer) for asked, answer in answers for duty in asked.truth.implicit_needs]
@@ -88,12 +88,12 @@ _NAMED = re.compile(
 )
 
 
-def statements(reading: Reading) -> Iterator[Statement]:
+def statements(parsed: ParsedTrajectory) -> Iterator[Statement]:
     """Every statement of an attempt, in evaluations, review and answer."""
     shown: dict[str, str] = {}
     values: dict[tuple[str, str], set[str]] = {}
     length = 0
-    for segment in reading.trajectory.segments:
+    for segment in parsed.trajectory.segments:
         length += len(segment.text)
         if segment.origin is Origin.TOOL:
             shown |= dict(_SNIPPET.findall(segment.text))
@@ -180,7 +180,7 @@ def answer_worlds(
 
 def examine_reading(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, object]:
     """Scores of the attempts, and their statements by band."""
-    said = [statement for _, rollout in attempts for statement in statements(rollout.reading)]
+    said = [statement for _, rollout in attempts for statement in statements(rollout.parsed)]
     return {**score_attempts(attempts), "reading": by_band(said)}
 
 

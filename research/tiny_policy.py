@@ -34,7 +34,7 @@ from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.grammar import CALL_TOOL
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.world.entities import Split
 from rubricem_env.world.expert import Faults, Lesson, lesson_after
 from rubricem_env.world.judge import Evidence
@@ -97,7 +97,7 @@ def teach(
     trace: Trace, world: tiny_pretraining.PretrainingWorld, *, overlooking: float, rng: np.random.Generator
 ) -> Lesson:
     """The scripted lesson on an attempt; each fault is overlooked with the given probability."""
-    seen = Evidence.of(read_trajectory(normalize(trace.trajectory)))
+    seen = Evidence.of(parse_trajectory(normalize(trace.trajectory)))
     return lesson_after(world.questions[trace.task.id], seen, overlooks=lambda remark: rng.random() < overlooking)
 
 

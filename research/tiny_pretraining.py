@@ -24,7 +24,7 @@ from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, CITE, GRAMMAR, SNIPPET, TOOL_OUTPUT
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
@@ -274,7 +274,7 @@ def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSampl
     prompt = reflection_prompt(system)
     values = {
         "question": neutralize(trace.task.query.question.strip()),
-        "trajectory": render_transcript(read_trajectory(normalize(trace.trajectory)), lambda shown: True),
+        "trajectory": render_transcript(parse_trajectory(normalize(trace.trajectory)), lambda shown: True),
     }
     reply = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
     return ChatSample(

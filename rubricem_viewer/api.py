@@ -309,7 +309,7 @@ class VerdictView(Frozen):
     """A judge's score of this trajectory on one rubric."""
 
     rubric: Rubric
-    opinion: RubricScore
+    rubric_score: RubricScore
     passages: tuple[Passage, ...]
     """Passages that the reason quotes; empty where it quotes none."""
 

@@ -81,9 +81,13 @@ def _policy(run: RecordedRun) -> Iterator[Figure]:
     yield _figure("policy.entropy.stages", POLICY, "Entropy by stage", entropy, unit=NATS, including=FROM_ZERO)
     spread = _step_curves(run, {stage: ("spread", stage) for stage in stages})
     yield _figure("policy.spread", POLICY, "Groups whose scores differ, by stage", spread, including=FROM_ZERO)
-    habits = _step_curves(run, {"valid": ("habits", "valid"), "repeated searches": ("habits", "repeated_calls")})
-    yield _figure("policy.habits", POLICY, "Valid scaffolds and repeated searches", habits, including=SHARE)
-    words = _step_curves(run, {"words": ("habits", "answer_words")})
+    rollout_stats = _step_curves(
+        run, {"valid": ("rollout_stats", "valid"), "repeated searches": ("rollout_stats", "repeated_calls")}
+    )
+    yield _figure(
+        "policy.rollout_stats", POLICY, "Valid scaffolds and repeated searches", rollout_stats, including=SHARE
+    )
+    words = _step_curves(run, {"words": ("rollout_stats", "answer_words")})
     yield _figure("policy.words", POLICY, "Words of an answer", words)
     cosine = _step_curves(run, {"task and reflection": ("gradients", "cosine")})
     yield _figure("policy.cosine", POLICY, "Cosine of the phases' gradients", cosine, including=FROM_ZERO)
@@ -97,7 +101,7 @@ def _cost(run: RecordedRun) -> Iterator[Figure]:
     parts = dict.fromkeys(part for line in run.log.steps for part in line.seconds)
     seconds = _step_curves(run, {part: ("seconds", part) for part in parts})
     yield _figure("cost.seconds", COST, "Seconds of a step", seconds, unit="seconds", including=FROM_ZERO)
-    tokens = _step_curves(run, {"sampled": ("habits", "policy_tokens")})
+    tokens = _step_curves(run, {"sampled": ("rollout_stats", "policy_tokens")})
     yield _figure("cost.tokens", COST, "Tokens sampled in a step", tokens, unit="tokens", including=FROM_ZERO)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.evals.manifest import read_manifest
 from rubricem_agent.evals.records import CaseKey
@@ -15,7 +16,6 @@ from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_viewer import api
 from rubricem_viewer.api import StageScores
 from rubricem_viewer.records import NotThereError, PageFilter, number_or_none
@@ -158,7 +158,7 @@ def _key(example_id: str) -> CaseKey:
 
 
 def _trajectory(trajectory: Trajectory, row: api.ExampleRow, *, from_element: int) -> api.TrajectoryView:
-    reading = read_trajectory(trajectory)
+    parsed = parse_trajectory(trajectory)
     listed = api.TrajectoryRow(
         id=row.id,
         attempt=row.epoch,
@@ -168,8 +168,8 @@ def _trajectory(trajectory: Trajectory, row: api.ExampleRow, *, from_element: in
         mean=row.scores[0] if row.scores else None,
         valid=not row.failure,
         ending=row.ending,
-        calls=sum(turn.call is not None for turn in reading.turns),
-        violations=len(reading.violations),
+        calls=sum(turn.call is not None for turn in parsed.turns),
+        violations=len(parsed.violations),
     )
-    view = view_trajectory(reading, listed, from_element=from_element)
+    view = view_trajectory(parsed, listed, from_element=from_element)
     return view.model_copy(update={"failure": row.failure, "seconds": row.seconds, "dollars": row.dollars})

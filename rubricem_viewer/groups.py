@@ -13,8 +13,8 @@ from rubricem_agent.learn.record import RECORD_FOLDER, VOCABULARY_FILE, GroupEnt
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.scoring import fulfillment, mark_variance
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.judge.scoring import fulfillment, score_variance
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_viewer import api, records, trajectories
 from rubricem_viewer.runs import RunFolder
 
@@ -25,7 +25,7 @@ MAX_STEPS = 50
 """Listed of one question."""
 
 
-Member = tuple[api.TrajectoryRow, RolloutEntry, Reading]
+Member = tuple[api.TrajectoryRow, RolloutEntry, ParsedTrajectory]
 """One rollout of a group."""
 
 
@@ -41,7 +41,7 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> api.G
         group = record.read_group(number)
         rows = record.table.of_group(number).tolist()
         rollouts = [(records.make_row(record, row), record.read_rollout(row)) for row in rows]
-    members = [(row, one, read_trajectory(one.rollout.trajectory)) for row, one in rollouts]
+    members = [(row, one, parse_trajectory(one.rollout.trajectory)) for row, one in rollouts]
     ordered = sorted(members, key=lambda member: _rank(member[0], sort))
     rubrics = trajectories.rubrics_of(group)
     separators = sorted(_separators(ordered, rubrics), key=lambda one: -one.spread)
@@ -58,10 +58,10 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> api.G
                 row=row,
                 advantages=records.stage_scores(entry.advantages or (None,) * 4),
                 trained=entry.trained,
-                opening=reading.stage_text(Stage.PLAN)[:OPENING_CHARS],
-                answer=(reading.answer or "")[:ANSWER_CHARS],
+                opening=parsed.stage_text(Stage.PLAN)[:OPENING_CHARS],
+                answer=(parsed.answer or "")[:ANSWER_CHARS],
             )
-            for row, entry, reading in ordered
+            for row, entry, parsed in ordered
         ),
         separators=tuple(separators),
         lessons=group.lessons,
@@ -83,16 +83,19 @@ _Compared = tuple[Literal["stage", "rubric", "statistic"], str, str, str, Sequen
 def _separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Iterator[api.Separator]:
     """What differs between the attempts; what is the same in all is left out."""
     means = [row.mean for row, _, _ in members]
-    scores = [dict(row.scores) for row, _, _ in members]
+    stage_scores = [dict(row.scores) for row, _, _ in members]
     compared: list[_Compared] = [
-        ("stage", stage.value, stage.value, stage.value, [one[stage.value] for one in scores], 1.0) for stage in STAGES
+        ("stage", stage.value, stage.value, stage.value, [scores[stage.value] for scores in stage_scores], 1.0)
+        for stage in STAGES
     ]
     for rubric in rubrics.values():
-        marks = [{one.rubric_id: one.mark for one in entry.judged.opinions}.get(rubric.id) for _, entry, _ in members]
-        met = [None if mark is None else fulfillment(rubric, mark) for mark in marks]
+        scores = [
+            {one.rubric_id: one.score for one in entry.judged.rubric_scores}.get(rubric.id) for _, entry, _ in members
+        ]
+        met = [None if score is None else fulfillment(rubric, score) for score in scores]
         compared.append(("rubric", rubric.id, rubric.title, rubric.stage.value, met, 1.0))
     for name, read in _STATISTICS.items():
-        counts = [float(read(row, reading)) for row, _, reading in members]
+        counts = [float(read(row, parsed)) for row, _, parsed in members]
         compared.append(("statistic", name, name, "", counts, max(counts, default=0.0)))
     for kind, key, title, of_stage, values, scale in compared:
         given = [value for value in values if value is not None]
@@ -116,14 +119,12 @@ def _correlation(values: Sequence[float | None], means: Sequence[float | None]) 
     return records.number_or_none(float(np.corrcoef(pairs.T)[0, 1]))
 
 
-_STATISTICS: Mapping[str, Callable[[api.TrajectoryRow, Reading], int]] = {
+_STATISTICS: Mapping[str, Callable[[api.TrajectoryRow, ParsedTrajectory], int]] = {
     "searches": lambda row, _: row.calls,
-    "repeated searches": lambda _, reading: count_repeats(
-        [turn.call for turn in reading.turns if turn.call is not None]
-    ),
-    "words of the answer": lambda _, reading: len((reading.answer or "").split()),
-    "citations": lambda _, reading: len(reading.citations.known),
-    "unknown citations": lambda _, reading: len(reading.citations.unknown),
+    "repeated searches": lambda _, parsed: count_repeats([turn.call for turn in parsed.turns if turn.call is not None]),
+    "words of the answer": lambda _, parsed: len((parsed.answer or "").split()),
+    "citations": lambda _, parsed: len(parsed.citations.known),
+    "unknown citations": lambda _, parsed: len(parsed.citations.unknown),
     "tokens": lambda row, _: row.tokens,
     "violations": lambda row, _: row.violations,
 }
@@ -181,12 +182,12 @@ def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> api.RubricLife:
             fate = "born"
         else:
             fate = "returned" if events[-1].fate == "retired" else "kept"
-        opinions = (opinion for rollout in rollouts for opinion in rollout.judged.opinions)
-        scores = tuple(opinion.mark for opinion in opinions if opinion.rubric_id == rubric.id)
+        rubric_scores = (score for rollout in rollouts for score in rollout.judged.rubric_scores)
+        scores = tuple(score.score for score in rubric_scores if score.rubric_id == rubric.id)
         last = known or (gone.last if gone else None)
         variance = last.variance if last is not None else None
         if variance is None and len(scores) > 1:
-            variance = mark_variance(scores)
+            variance = score_variance(scores)
         events.append(
             api.RubricEvent(
                 step=entry.step,
@@ -264,9 +265,9 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> a
         own = records.make_row(record, number)
         attempts = record.table.rows["attempt"][record.table.of_group(place)].tolist()
         entry, group = record.read_rollout(number), record.read_group(place)
-    rollout, reading = entry.rollout, read_trajectory(entry.rollout.trajectory)
-    policy_pieces = trajectories.select_policy_pieces(trajectories.cut_trajectory(reading))
-    return trajectories.view_trajectory(reading, own, from_element=from_element).model_copy(
+    rollout, parsed = entry.rollout, parse_trajectory(entry.rollout.trajectory)
+    policy_pieces = trajectories.select_policy_pieces(trajectories.cut_trajectory(parsed))
+    return trajectories.view_trajectory(parsed, own, from_element=from_element).model_copy(
         update={
             "row": own.model_copy(update={"question": group.question[: trajectories.MAX_QUESTION]}),
             "policy": rollout.policy,
@@ -278,9 +279,9 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> a
             "encounter": group.encounter,
             "trained": entry.trained,
             "lessons": group.lessons,
-            "injections": entry.judged.bait,
+            "injections": entry.judged.injections,
             "stages": trajectories.stage_views(
-                entry, reading, rubrics=trajectories.rubrics_of(group), policy_pieces=policy_pieces
+                entry, parsed, rubrics=trajectories.rubrics_of(group), policy_pieces=policy_pieces
             ),
             "input_tokens": rollout.usage.input_tokens,
             "output_tokens": rollout.usage.output_tokens,
@@ -296,7 +297,7 @@ def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) ->
     Raises:
         NotThereError: there is no such trajectory, or no such element in it.
     """
-    pieces = trajectories.cut_trajectory(read_trajectory(_entry(run, rollout_id).rollout.trajectory))
+    pieces = trajectories.cut_trajectory(parse_trajectory(_entry(run, rollout_id).rollout.trajectory))
     if index >= len(pieces):
         raise records.NotThereError(
             f"the trajectory {rollout_id} has {len(pieces)} elements; there is no number {index}."

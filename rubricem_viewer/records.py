@@ -20,6 +20,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field, ValidationError
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, VerdictRecord
@@ -30,7 +31,6 @@ from rubricem_agent.memory.store import MemoryStore, StoredItem
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_viewer.api import ExampleRow, Sort, StageScores, TrajectoryRow
 
 
@@ -532,8 +532,8 @@ class AnswerIndex:
 
 
 def _row(record: AnswerRecord) -> ExampleRow:
-    reading = read_trajectory(record.trajectory) if record.trajectory is not None else None
-    answer = record.given if record.given is not None else (reading.answer if reading else None)
+    parsed = parse_trajectory(record.trajectory) if record.trajectory is not None else None
+    answer = record.given if record.given is not None else (parsed.answer if parsed else None)
     ending = record.trajectory.ending if record.trajectory is not None else None
     # An example's name may hold anything; this can stand in a path.
     opaque = base64.urlsafe_b64encode(record.id.encode("utf-8", "replace")).decode("ascii").rstrip("=")

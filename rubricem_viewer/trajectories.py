@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
 
+from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations, unfounded_claims
+
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry
 from rubricem_agent.rollout.report import sources_in
 from rubricem_agent.rollout.tokens import stage_lookup
@@ -17,7 +19,6 @@ from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
 from rubricem_env.scaffold.parser import Block, Turn
-from rubricem_env.scaffold.reading import Reading, find_citations, unfounded_claims
 from rubricem_viewer import api
 from rubricem_viewer.records import number_or_none
 
@@ -53,12 +54,12 @@ class ElementSegment(NamedTuple):
         return self.start + len(self.text)
 
 
-def cut_trajectory(reading: Reading) -> tuple[ElementSegment, ...]:
+def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
     """All pieces in the order of the record."""
-    stage_at = stage_lookup(reading.spans)
+    stage_at = stage_lookup(parsed.spans)
     pieces: list[ElementSegment] = []
-    turns, number, turn_start, position = reading.turns, 0, 0, 0
-    for segment in reading.trajectory.segments:
+    turns, number, turn_start, position = parsed.turns, 0, 0, 0
+    for segment in parsed.trajectory.segments:
         last_stage = stage_at(max(turn_start - 1, 0))
         if segment.origin is Origin.PROMPT:
             pieces.append(ElementSegment("prompt", segment.text, 0))
@@ -223,11 +224,11 @@ def locate(policy_pieces: PolicyPieces, start: int, end: int) -> api.Passage | N
 
 
 def find_quotations(
-    reason: str, reading: Reading, stage: Stage, *, policy_pieces: PolicyPieces
+    reason: str, parsed: ParsedTrajectory, stage: Stage, *, policy_pieces: PolicyPieces
 ) -> tuple[api.Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
     found = []
-    text, within = reading.policy_text, reading.spans.get(stage)
+    text, within = parsed.policy_text, parsed.spans.get(stage)
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
         start = text.find(quoted, within.start, within.end) if within else -1
@@ -245,18 +246,18 @@ def rubrics_of(group: GroupEntry) -> dict[str, Rubric]:
 
 
 def stage_views(
-    entry: RolloutEntry, reading: Reading, *, rubrics: Mapping[str, Rubric], policy_pieces: PolicyPieces
+    entry: RolloutEntry, parsed: ParsedTrajectory, *, rubrics: Mapping[str, Rubric], policy_pieces: PolicyPieces
 ) -> tuple[api.StageView, ...]:
     """All four stages of a rollout, in their order."""
-    opinions = {opinion.rubric_id: opinion for opinion in entry.judged.opinions}
+    rubric_scores = {score.rubric_id: score for score in entry.judged.rubric_scores}
     views = []
     for stage in STAGES:
         index, outcome = stage.position, entry.judged.judgement.outcome(stage)
-        judged = [one for one in rubrics.values() if one.stage is stage and one.id in opinions]
+        judged = [one for one in rubrics.values() if one.stage is stage and one.id in rubric_scores]
         views.append(
             api.StageView(
                 stage=stage.value,
-                happened=reading.happened(stage),
+                happened=parsed.happened(stage),
                 score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
                 unscored=outcome.reason if isinstance(outcome, Unscored) else "",
                 detail=outcome.detail if isinstance(outcome, Unscored) else "",
@@ -266,9 +267,9 @@ def stage_views(
                 verdicts=tuple(
                     api.VerdictView(
                         rubric=one,
-                        opinion=opinions[one.id],
+                        rubric_score=rubric_scores[one.id],
                         passages=find_quotations(
-                            opinions[one.id].justification, reading, stage, policy_pieces=policy_pieces
+                            rubric_scores[one.id].justification, parsed, stage, policy_pieces=policy_pieces
                         ),
                     )
                     for one in judged
@@ -282,18 +283,18 @@ MAX_VIOLATIONS = 500
 MAX_QUESTION = 20_000
 
 
-def view_trajectory(reading: Reading, row: api.TrajectoryRow, *, from_element: int = 0) -> api.TrajectoryView:
+def view_trajectory(parsed: ParsedTrajectory, row: api.TrajectoryRow, *, from_element: int = 0) -> api.TrajectoryView:
     """What a trajectory says by itself, without a judge."""
-    pieces = cut_trajectory(reading)
-    cited = {*reading.citations.known, *reading.citations.unknown}
+    pieces = cut_trajectory(parsed)
+    cited = {*parsed.citations.known, *parsed.citations.unknown}
     return api.TrajectoryView(
         row=row,
-        elements=make_elements(pieces, from_element, cited=cited, shown=reading.shown),
+        elements=make_elements(pieces, from_element, cited=cited, shown=parsed.shown),
         elements_total=len(pieces),
-        violations=_violations(reading, select_policy_pieces(pieces)),
-        claims=unfounded_claims(reading)[:MAX_VIOLATIONS],
-        unknown_citations=reading.citations.unknown[:MAX_VIOLATIONS],
-        turns=len(reading.turns),
+        violations=_violations(parsed, select_policy_pieces(pieces)),
+        claims=unfounded_claims(parsed)[:MAX_VIOLATIONS],
+        unknown_citations=parsed.citations.unknown[:MAX_VIOLATIONS],
+        turns=len(parsed.turns),
     )
 
 
@@ -303,8 +304,8 @@ def _begin(policy_pieces: PolicyPieces, start: int) -> api.Passage | None:
     return locate([found], max(start, found[1].start), start) if found else None
 
 
-def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[api.ViolationView, ...]:
-    starts = [0, *accumulate(len(turn.text) for turn in reading.turns)]
+def _violations(parsed: ParsedTrajectory, policy_pieces: PolicyPieces) -> tuple[api.ViolationView, ...]:
+    starts = [0, *accumulate(len(turn.text) for turn in parsed.turns)]
     return tuple(
         api.ViolationView(
             code=found.code.value,
@@ -315,5 +316,5 @@ def _violations(reading: Reading, policy_pieces: PolicyPieces) -> tuple[api.Viol
             if 0 < found.turn <= len(starts)
             else None,
         )
-        for found in reading.violations[:MAX_VIOLATIONS]
+        for found in parsed.violations[:MAX_VIOLATIONS]
     )

@@ -50,10 +50,10 @@ class RecipeSettings(CreditSettings):
     def _fits_together(self) -> Self:
         if self.meta_policy:
             check_trainable(self.reflection)
-        if self.style == "react" and (self.credit != "terminal" or self.meta_policy):
+        if self.style == "react" and (self.credit != "answer_only" or self.meta_policy):
             raise ValueError(
                 f"style react has no stages to credit or to reflect on, and credit is {self.credit}, meta_policy "
-                f"{str(self.meta_policy).lower()}; set credit terminal and meta_policy false"
+                f"{str(self.meta_policy).lower()}; set credit answer_only and meta_policy false"
             )
         return self
 

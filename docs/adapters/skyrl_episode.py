@@ -7,7 +7,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rubricem_env.adapters import ResearchTextEnv, offline_setup  # first: it names the extra where skyrl_gym is missing
+from rubricem_env.adapters import (  # first: it names the extra where skyrl_gym is missing
+    ResearchTextEnv,
+    offline_env_spec,
+)
 
 # isort: split
 import skyrl_gym
@@ -22,7 +25,7 @@ ENV_ID = "rubricem_almanac"
 class AlmanacEnv(ResearchTextEnv):
     """The almanac, judged by rules within groups of four; the answer's score is the reward."""
 
-    research = offline_setup(
+    research = offline_env_spec(
         queries=[tutored_query()], group_size=len(ATTEMPTS), patience=120.0, prompt=prompt_of, system=SYSTEM
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from docs.adapters.tutor import Tutor, tutored_questions
 from rubricem_agent.policy import Opening, PolicyTokenizer, Sampling, TokenConversation, TokenTurn, policy_tokenizer
-from rubricem_agent.rollout import Attempt, Rollout, Setting, run_episode
+from rubricem_agent.rollout import Attempt, Rollout, RolloutContext, run_episode
 from rubricem_env.domain import Query
 from rubricem_env.env import EpisodeLimits, shipped_toolbox
 from rubricem_env.llm import Usage
@@ -55,10 +55,10 @@ def play_tutored() -> Callable[[Sequence[Query], Any], Awaitable[Sequence[Rollou
 
     async def play(queries: Sequence[Query], trainer: Any) -> Sequence[Rollout]:
         policy = TutoredPolicy(policy_tokenizer(trainer.processing_class))
-        setting = Setting(policy, shipped_toolbox(), EpisodeLimits(max_tokens=100_000))
+        context = RolloutContext(policy, shipped_toolbox(), EpisodeLimits(max_tokens=100_000))
         openings = [Opening("Search, then answer.", query.question) for query in queries]
         return [
-            await run_episode(Attempt(query, opening, "", place), setting)
+            await run_episode(Attempt(query, opening, "", place), context)
             for place, (query, opening) in enumerate(zip(queries, openings, strict=True))
         ]
 

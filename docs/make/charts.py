@@ -80,7 +80,7 @@ def rare() -> str:
             ("ss_grpo", "SS-GRPO without lessons"),
             ("whole", "lessons for every attempt, as in the paper"),
             ("whole_half", "lessons for every second attempt"),
-            ("whole_internalised", "the same, internalised"),
+            ("whole_distilled", "the same, distilled"),
         )
     ]
     return below_the_ceiling("Answers to held-out questions where a good behaviour is rare", curves)

@@ -10,7 +10,7 @@ from rubricem_agent.policy.decoder import open_decoder
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
@@ -56,9 +56,9 @@ def play_locally(
         seed = derive_seed(0, "local play", step, calls[step])
         with plain(trainer.model):
             policy = LocalPolicy(trainer.model, policy_tokenizer(trainer.processing_class), rows=rows)
-            setting = Setting(policy, toolbox, limits, sampling)
+            context = RolloutContext(policy, toolbox, limits, sampling)
             try:
-                groups = await run_groups(queries, opened, setting, group_size=1, seed=seed)
+                groups = await run_groups(queries, opened, context, group_size=1, seed=seed)
             finally:
                 await policy.aclose()
         return [rollout for group in groups for rollout in group]

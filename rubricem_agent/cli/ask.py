@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import typer
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
@@ -29,7 +30,6 @@ from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
-from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 
 _LABELS: Mapping[str, str] = MappingProxyType(
@@ -213,14 +213,14 @@ def ask(
     files = {f"attempt_{number}.json": attempt for number, attempt in enumerate(finished[:-1], 1)}
     with writing(out, "Choose another folder with --out."):
         for name, attempt in {**files, TRAJECTORY: last}.items():
-            (out / name).write_text(dump_trajectory(attempt.reading.trajectory) + "\n", encoding="utf-8")
-        (out / REPORT).write_text(render_report(last.reading), encoding="utf-8")
-    _list_sources(last.reading, terminal)
-    numbers = {key: number for number, key in enumerate(last.reading.citations.known, 1)}
-    brief = linked_answer(last.reading.answer or "", numbers, sources={})
+            (out / name).write_text(dump_trajectory(attempt.parsed.trajectory) + "\n", encoding="utf-8")
+        (out / REPORT).write_text(render_report(last.parsed), encoding="utf-8")
+    _list_sources(last.parsed, terminal)
+    numbers = {key: number for number, key in enumerate(last.parsed.citations.known, 1)}
+    brief = linked_answer(last.parsed.answer or "", numbers, sources={})
     more = {"attempts": len(finished), "lessons": lessons, "dollars": dollars}
     terminal.close({**_document(last, out), **more}, _summary(last, dollars, out), brief=brief)
-    if not last.reading.is_complete:
+    if not last.parsed.is_complete:
         terminal.warn(f"rubricem: {_explain(last)}")
         raise typer.Exit(1)
 
@@ -240,7 +240,7 @@ async def _run_attempts(
     finished: list[Rollout] = []
     learned: list[str] = []
     choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}
-    async with open_ask(config, os.environ, tools=tools, bank=bank, **choices) as (setting, meter, lessons):
+    async with open_ask(config, os.environ, tools=tools, bank=bank, **choices) as (context, meter, lessons):
         for number in range(1, attempts + 1):
             if attempts > 1:
                 terminal.say(f"\n══ Attempt {number} of {attempts}")
@@ -248,15 +248,15 @@ async def _run_attempts(
             if lessons is not None and (number > 1 or reuse != "none"):
                 mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
-            prompt = agent_prompt(setting.toolbox.names, system=system_of(config.policy))
+            prompt = agent_prompt(context.toolbox.names, system=system_of(config.policy))
             attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
             screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
-            last = await run_episode(attempt, setting, audience=Listener() if terminal.is_silent else screen)
+            last = await run_episode(attempt, context, listener=Listener() if terminal.is_silent else screen)
             finished.append(last)
             if not last.is_valid:
                 break
             if number < attempts and lessons is not None:
-                learned.append(await lessons.learn(last.reading))
+                learned.append(await lessons.learn(last.parsed))
                 terminal.say(f"\n\n{learned[-1]}")
     return finished, learned, meter.total.dollars
 
@@ -280,27 +280,27 @@ def _explain(attempt: Rollout) -> str:
     """Why there is no answer, in one sentence."""
     if attempt.failure:
         return attempt.failure
-    calls = [turn.call.identity for turn in attempt.reading.turns if turn.call is not None]
+    calls = [turn.call.identity for turn in attempt.parsed.turns if turn.call is not None]
     most = max((calls.count(identity) for identity in calls), default=0)
     looped = f" It asked the same thing {most} times." if most >= 3 else ""
-    return explain_ending(attempt.reading.trajectory.ending) + looped
+    return explain_ending(attempt.parsed.trajectory.ending) + looped
 
 
 def _document(last: Rollout, out: Path) -> dict[str, Any]:
     """The last attempt as JSON values."""
-    trajectory = last.reading.trajectory
+    trajectory = last.parsed.trajectory
     sources = shown_sources(trajectory)
     return {
         "question": trajectory.question,
         "format": trajectory.answer_format.value,
-        "answer": last.reading.answer if last.reading.is_complete else None,
-        "problem": "" if last.reading.is_complete else _explain(last),
+        "answer": last.parsed.answer if last.parsed.is_complete else None,
+        "problem": "" if last.parsed.is_complete else _explain(last),
         "ending": trajectory.ending.value if trajectory.ending else None,
         "citations": [
             {"id": key, **dict(zip(("title", "url"), sources.get(key, ("", "")), strict=True))}
-            for key in last.reading.citations.known
+            for key in last.parsed.citations.known
         ],
-        "unknown_citations": list(last.reading.citations.unknown),
+        "unknown_citations": list(last.parsed.citations.unknown),
         "policy": last.policy,
         "usage": last.usage.model_dump(mode="json"),
         "trajectory": str(out / TRAJECTORY),
@@ -308,22 +308,22 @@ def _document(last: Rollout, out: Path) -> dict[str, Any]:
     }
 
 
-def _list_sources(reading: Reading, terminal: Terminal) -> None:
-    sources = shown_sources(reading.trajectory)
+def _list_sources(parsed: ParsedTrajectory, terminal: Terminal) -> None:
+    sources = shown_sources(parsed.trajectory)
     terminal.say("\n")
-    for number, key in enumerate(reading.citations.known, 1):
+    for number, key in enumerate(parsed.citations.known, 1):
         title, url = sources.get(key, ("", ""))
         terminal.say(f"[{number}] {key}  {title or '(untitled)'}  {url}".rstrip())
-    if reading.citations.unknown:
-        terminal.say(f"Cited, but never shown by a tool: {', '.join(reading.citations.unknown)}")
+    if parsed.citations.unknown:
+        terminal.say(f"Cited, but never shown by a tool: {', '.join(parsed.citations.unknown)}")
 
 
 def _summary(last: Rollout, dollars: float, out: Path) -> dict[str, object]:
     usage = last.usage
     spent = {"spent": f"${dollars:.4f}"} if dollars else {}
     return {
-        "turns": len(last.reading.turns),
-        "searches": sum(turn.call is not None for turn in last.reading.turns),
+        "turns": len(last.parsed.turns),
+        "searches": sum(turn.call is not None for turn in last.parsed.turns),
         "tokens": f"{usage.input_tokens} read, {usage.output_tokens} written",
         **spent,
         "report": out / REPORT,

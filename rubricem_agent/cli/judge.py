@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 
 from rubricem_agent.cli.look import read_trajectory_rows
 from rubricem_agent.cli.terminal import (
@@ -39,7 +40,6 @@ from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.llm.usage import Meter
-from rubricem_env.scaffold.reading import read_trajectory, unfounded_claims
 
 _NAME_WIDTH = 40
 _SHOWN_DISAGREEMENTS = 10
@@ -93,7 +93,7 @@ def judge(
         brief="\n".join(scores),
     )
     for name, trajectory in group.items():
-        for claim in unfounded_claims(read_trajectory(trajectory)):
+        for claim in unfounded_claims(parse_trajectory(trajectory)):
             terminal.warn(inert(f"{name}: not borne out, and not counted: {claim}"))
     if judged.failures:
         terminal.warn(f"the judge gave no score for {judged.failures} of {len(names)} trajectories.")
@@ -177,9 +177,9 @@ def _show_group(
         terminal.show(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
         terminal.show(f"[dim]  {inert(rubric.description)}[/dim]")
         for name, rollout in rollouts:
-            scored = next((opinion for opinion in rollout.opinions if opinion.rubric_id == rubric.id), None)
+            scored = next((score for score in rollout.rubric_scores if score.rubric_id == rubric.id), None)
             if scored is not None:
-                terminal.show(f"  {scored.mark:g}  {inert(name)}: {inert(scored.justification)}")
+                terminal.show(f"  {scored.score:g}  {inert(name)}: {inert(scored.justification)}")
     if notes := _notes(judged, rollouts, rubrics):
         terminal.show("", *(f"[dim]{inert(note)}[/dim]" for note in notes))
     for phase, spent in sorted(meter.by_phase.items()):
@@ -196,8 +196,8 @@ def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgemen
     for name, rollout in rollouts:
         if rollout.failure:
             notes.append(f"{name}: {rollout.failure}")
-        if rollout.bait:
-            notes.append(f"{name} holds text that is meant for a judge: {', '.join(rollout.bait)}")
+        if rollout.injections:
+            notes.append(f"{name} holds text that is meant for a judge: {', '.join(rollout.injections)}")
     if rubrics.archive:
         notes.append(f"{len(rubrics.archive)} criteria retired after scoring, {len(rubrics.active)} kept")
     return notes
@@ -343,25 +343,31 @@ def _calibrate_judge(file: Path, judge: str, *, terminal: Terminal, probe: bool)
     result = asyncio.run(calibrated())
     rows = [(name, *agreement_cells(own)) for name, own in (*result.by_stage, ("all", result.overall))]
     terminal.show(plain_table("stage", "examples", "exact", "within one", "kappa", "bias", rows=rows))
-    unscored = result.opinions.count(None)
+    unscored = result.rubric_scores.count(None)
     if unscored:
         terminal.say(f"{unscored} examples got no score from the judge")
     differing = [
-        (at, example, opinion)
-        for at, (example, opinion) in enumerate(zip(examples, result.opinions, strict=True))
-        if opinion is not None and opinion.score != example.label
+        (at, example, rubric_score)
+        for at, (example, rubric_score) in enumerate(zip(examples, result.rubric_scores, strict=True))
+        if rubric_score is not None and rubric_score.rounded != example.label
     ]
     differing.sort(key=lambda row: -abs(row[2].score - row[1].label))
-    for at, example, opinion in differing[:_SHOWN_DISAGREEMENTS]:
-        text = f"example {at + 1}, {example.rubric.title}: score {opinion.score}, label {example.label}. "
-        terminal.show(f"[dim]{inert(text + opinion.justification)}[/dim]")
+    for at, example, rubric_score in differing[:_SHOWN_DISAGREEMENTS]:
+        text = f"example {at + 1}, {example.rubric.title}: score {rubric_score.rounded}, label {example.label}. "
+        terminal.show(f"[dim]{inert(text + rubric_score.justification)}[/dim]")
     kappa = agreement_cells(result.overall)[3]
     document = {
         "overall": result.overall._asdict(),
         "by_stage": {stage.value: agreement._asdict() for stage, agreement in result.by_stage},
         "unscored": unscored,
         "disagreements": [
-            {"place": at, "title": e.rubric.title, "mark": o.score, "label": e.label, "justification": o.justification}
+            {
+                "place": at,
+                "title": e.rubric.title,
+                "score": o.rounded,
+                "label": e.label,
+                "justification": o.justification,
+            }
             for at, e, o in differing
         ],
     }

@@ -23,7 +23,7 @@ from rubricem_env.domain.inputs import read_text, suggest_name
 from rubricem_env.domain.trajectory import dump_trajectory, load_trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import render_ansi
-from rubricem_env.scaffold.reading import Reading, read_trajectory, unfounded_claims
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory, unfounded_claims
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_viewer.report import render_report
 
@@ -43,12 +43,12 @@ def inspect(
     if line is not None and line not in rows:
         raise FileFormatError(f"{file} has {len(rows)} lines; there is no line {line}.")
     where = str(file) if line is None else f"{file}, line {line}"
-    reading = read_trajectory(load_trajectory(rows[line or min(rows)], where))
-    _show_reading(reading, terminal)
-    rejecting = reading.rejections
+    parsed = parse_trajectory(load_trajectory(rows[line or min(rows)], where))
+    _show_reading(parsed, terminal)
+    rejecting = parsed.rejections
     verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"
-    complete = "yes" if reading.is_complete else "no"
-    terminal.close(summary(reading), {"complete": complete, "strict mode": verdict}, brief=verdict)
+    complete = "yes" if parsed.is_complete else "no"
+    terminal.close(summary(parsed), {"complete": complete, "strict mode": verdict}, brief=verdict)
 
 
 def read_trajectory_rows(file: Path) -> dict[int, str]:
@@ -67,40 +67,40 @@ def read_trajectory_rows(file: Path) -> dict[int, str]:
     return rows if is_jsonl else {1: text}
 
 
-def summary(reading: Reading) -> dict[str, Any]:
+def summary(parsed: ParsedTrajectory) -> dict[str, Any]:
     """The reading as JSON: spans are character offsets into the joined policy text."""
     return {
-        "stages": {stage.value: [list(reading.spans[stage])] if stage in reading.spans else [] for stage in STAGES},
+        "stages": {stage.value: [list(parsed.spans[stage])] if stage in parsed.spans else [] for stage in STAGES},
         "violations": [
-            {"code": found.code.value, "turn": found.turn, "message": found.message} for found in reading.violations
+            {"code": found.code.value, "turn": found.turn, "message": found.message} for found in parsed.violations
         ],
-        "claims": list(unfounded_claims(reading)),
-        "citations": {"known": list(reading.citations.known), "unknown": list(reading.citations.unknown)},
-        "answer": reading.answer,
-        "complete": reading.is_complete,
-        "turns": len(reading.turns),
-        "ending": reading.trajectory.ending.value if reading.trajectory.ending else None,
+        "claims": list(unfounded_claims(parsed)),
+        "citations": {"known": list(parsed.citations.known), "unknown": list(parsed.citations.unknown)},
+        "answer": parsed.answer,
+        "complete": parsed.is_complete,
+        "turns": len(parsed.turns),
+        "ending": parsed.trajectory.ending.value if parsed.trajectory.ending else None,
     }
 
 
-def _show_reading(reading: Reading, terminal: Terminal) -> None:
+def _show_reading(parsed: ParsedTrajectory, terminal: Terminal) -> None:
     stages = plain_table("stage", "characters", "spans", "happened")
     for stage in STAGES:
-        span = reading.spans.get(stage, Span(0, 0))
+        span = parsed.spans.get(stage, Span(0, 0))
         size = span.end - span.start
         shown = f"{span.start}-{span.end}" if size else "-"
-        stages.add_row(stage.value, str(size), shown, "yes" if reading.happened(stage) else "no")
+        stages.add_row(stage.value, str(size), shown, "yes" if parsed.happened(stage) else "no")
     turns = plain_table("turn", "blocks", "action")
-    for turn in reading.turns:
+    for turn in parsed.turns:
         action = f"{turn.call.name}: {turn.call.query[:60]}" if turn.call else ("answer" if turn.answer else "none")
         turns.add_row(str(turn.number), ", ".join(block.name for block in turn.blocks), inert(action))
-    known, unknown, _ = reading.citations
+    known, unknown, _ = parsed.citations
     cited = f"citations: {len(known)} known, {len(unknown)} unknown{': ' + ', '.join(unknown) if unknown else ''}"
-    question = inert(reading.trajectory.question) or "(no question)"
-    violations = [inert(f"  {found.code.value}: {found.message}") for found in reading.violations]
+    question = inert(parsed.trajectory.question) or "(no question)"
+    violations = [inert(f"  {found.code.value}: {found.message}") for found in parsed.violations]
     terminal.show(f"[bold]{question}[/bold]", stages, turns, inert(cited), *violations)
     terminal.show("What the tools showed is what the file says; nothing was searched again.")
-    for claim in unfounded_claims(reading):
+    for claim in unfounded_claims(parsed):
         terminal.warn(inert(f"not borne out: {claim}"))
 
 
@@ -183,7 +183,7 @@ def credit(
     """Show the return and the group advantage of each rollout at each stage.
 
     The file may also hold "valid" (true or false for each rollout), "matrix" (4 x 4, the paper's by default) and
-    "mode": "stages" (SS-GRPO), "terminal" (answer-only GRPO), "dr_grpo", "gdpo" or "srar".
+    "mode": "stages" (SS-GRPO), "answer_only" (answer-only GRPO), "dr_grpo", "gdpo" or "srar".
     """
     scores, valid, matrix, mode = read_credit_file(file)
     earned = assign_credit(scores, valid=valid, matrix=matrix, mode=mode)
@@ -213,13 +213,13 @@ def demo(
     open_out(out.parent)
     with terminal.working("playing an episode"):
         episode = asyncio.run(_play(terminal))
-    reading = episode.read()
-    terminal.say(render_ansi(reading, colour=terminal.colour))
-    out.write_text(dump_trajectory(reading.trajectory) + "\n", encoding="utf-8")
-    cited = len(reading.citations.known)
+    parsed = episode.read()
+    terminal.say(render_ansi(parsed, colour=terminal.colour))
+    out.write_text(dump_trajectory(parsed.trajectory) + "\n", encoding="utf-8")
+    cited = len(parsed.citations.known)
     terminal.close(
-        {"trajectory": str(out), "turns": len(reading.turns), "searches": episode.calls_used, "snippets_cited": cited},
-        f"\n{len(reading.turns)} turns, {episode.calls_used} searches, {cited} snippets cited.\n"
+        {"trajectory": str(out), "turns": len(parsed.turns), "searches": episode.calls_used, "snippets_cited": cited},
+        f"\n{len(parsed.turns)} turns, {episode.calls_used} searches, {cited} snippets cited.\n"
         f"Trajectory: {out}. Look into it with: rubricem inspect {out}",
         brief=str(out),
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.cli.judge import JudgeOption, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
@@ -18,7 +19,6 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.audit import Agreement, measure_agreement, probe_length
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_viewer.records import RunRecordReader
 
 Recorded = tuple[GroupEntry, RolloutEntry]
@@ -73,7 +73,9 @@ def read_attempts(run: Path) -> list[Recorded]:
     for number in range(len(reader.groups)):
         group = reader.read_group(number)
         entries = (reader.read_rollout(int(row)) for row in reader.table.of_group(number))
-        recorded += [(group, entry) for entry in entries if entry.judged.opinions and not entry.judged.is_answer_only]
+        recorded += [
+            (group, entry) for entry in entries if entry.judged.rubric_scores and not entry.judged.is_answer_only
+        ]
     if not recorded:
         raise UsageError(
             f"{run} has no record of judged attempts; give a run's folder that was trained with record: true."
@@ -93,13 +95,15 @@ async def _probe_one(
     judge: Judge, group: GroupEntry, entry: RolloutEntry
 ) -> tuple[float | None, list[tuple[int, int]]]:
     trajectory = entry.rollout.trajectory
-    reading = read_trajectory(trajectory)
-    there = present_stages(reading)
+    parsed = parse_trajectory(trajectory)
+    there = present_stages(parsed)
     asked = tuple(rubric for rubric in group.rubrics if rubric.stage in there)
     (gain,) = await probe_length(judge, [trajectory], rubrics=group.rubrics)
-    found = await judge.score(ScoringRequest(group.question, reading, asked))
-    opinions = {opinion.rubric_id: opinion.score for opinion in entry.judged.opinions}
-    return gain, [(score, found.opinions[key].score) for key, score in opinions.items() if key in found.opinions]
+    found = await judge.score(ScoringRequest(group.question, parsed, asked))
+    recorded = {score.rubric_id: score.rounded for score in entry.judged.rubric_scores}
+    return gain, [
+        (score, found.rubric_scores[key].rounded) for key, score in recorded.items() if key in found.rubric_scores
+    ]
 
 
 def length_correlation(recorded: Sequence[Recorded]) -> float | None:
@@ -107,7 +111,7 @@ def length_correlation(recorded: Sequence[Recorded]) -> float | None:
     groups: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for _, entry in recorded:
         score = entry.judged.judgement.score(Stage.ANSWER)
-        answer = read_trajectory(entry.rollout.trajectory).answer
+        answer = parse_trajectory(entry.rollout.trajectory).answer
         if score is not None and answer:
             groups[entry.step, entry.place].append((len(answer.split()), score))
     about = [np.array(rows) - np.mean(rows, axis=0) for rows in groups.values() if len(rows) > 1]

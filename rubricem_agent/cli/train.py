@@ -50,7 +50,7 @@ def describe_line(line: metrics.StepLine | metrics.EvaluationLine | metrics.Benc
 def tokens_per_second(line: metrics.StepLine) -> float:
     """Sampled tokens over the seconds of the step; 0 where they were not counted."""
     seconds = sum(line.seconds.values())
-    return line.habits.policy_tokens / seconds if line.habits and seconds > 0 else 0.0
+    return line.rollout_stats.policy_tokens / seconds if line.rollout_stats and seconds > 0 else 0.0
 
 
 def _number(value: float | None, digits: int = 2) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rubricem_env.scaffold.parsed import parse_trajectory
+
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.data.generate import Trace
 from rubricem_agent.files import MAKE_ROOM, write_atomic, writing
@@ -23,7 +25,6 @@ from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, Violation
 from rubricem_env.scaffold.lexer import find_tags
 from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec, repair_call
 
@@ -127,11 +128,11 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
     """
     if trace.failure:
         return (_own("teacher_failed", f"the teacher wrote no further turn: {trace.failure}"),)
-    reading = read_trajectory(trace.trajectory)
-    invents = len(reading.citations.unknown) > max_unknown_citations
+    parsed = parse_trajectory(trace.trajectory)
+    invents = len(parsed.citations.unknown) > max_unknown_citations
     counted = (
         found
-        for found in reading.rejections
+        for found in parsed.rejections
         if (invents or found.code is not Code.UNKNOWN_CITATION) and not (flat and found.code in _SCAFFOLD_ALONE)
     )
     unbalanced = (segment.text[:40].replace("\n", " ") for segment in unbalanced_thoughts(trace.trajectory))

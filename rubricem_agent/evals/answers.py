@@ -22,7 +22,7 @@ from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolResult
 from rubricem_env.llm.usage import Usage
@@ -79,7 +79,7 @@ async def within_references(
     if not attempts:
         return ""
     bank = open_bank()
-    await open_reflector(bank).reflect_unjudged(attempts[-1].reading)
+    await open_reflector(bank).reflect_unjudged(attempts[-1].parsed)
     return injector.render(bank.retrieve(question, "within"), "within")[0]
 
 
@@ -87,7 +87,7 @@ async def answer_in_episodes(
     example: Example,
     *,
     answer_format: AnswerFormat,
-    setting: Setting,
+    context: RolloutContext,
     prompt: AgentPrompt,
     guidance: str = "",
     epoch: int = 0,
@@ -107,7 +107,7 @@ async def answer_in_episodes(
         if guidance:
             opening = opening._replace(user=f"{opening.user}\n{guidance}")
         attempt_seed = seed_of(seed, key, attempt=number)
-        done.append(await run_episode(Attempt(query, opening, prompt.hash, attempt_seed), setting))
+        done.append(await run_episode(Attempt(query, opening, prompt.hash, attempt_seed), context))
         if done[-1].failure:
             break
     usage = sum((rollout.usage for rollout in done), Usage())
@@ -118,7 +118,7 @@ async def answer_in_episodes(
         trajectory=last.trajectory,
         failure=last.failure,
         usage=usage,
-        model=setting.policy.name,
+        model=context.policy.name,
     )
 
 

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
+from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 from rubricem_agent.evals.base import CitationMode, Rules, ScoringError, Unit, official_field
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
-from rubricem_env.scaffold.reading import find_citations, read_trajectory
 
 MAX_ANSWER = 400_000
 """Characters. A longer answer is a failure of the policy, and counts as empty: no judge is asked about it."""
@@ -64,11 +64,11 @@ def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
         # Thoughts without their own block reach up to the first answer tag, which the rule looks for anyway.
         found = Extracted(extract_answer(trajectory.policy_text), "predecessor's rule", ending)
     else:
-        reading = read_trajectory(trajectory)
-        found = Extracted(reading.answer or "", "answer tag" if reading.is_complete else "unclosed answer tag", ending)
-        if reading.answer is None:
+        parsed = parse_trajectory(trajectory)
+        found = Extracted(parsed.answer or "", "answer tag" if parsed.is_complete else "unclosed answer tag", ending)
+        if parsed.answer is None:
             found = Extracted("", "no answer", ending)
-        elif trajectory.answer_format is AnswerFormat.EXACT and (boxed := unboxed(reading.answer)) is not None:
+        elif trajectory.answer_format is AnswerFormat.EXACT and (boxed := unboxed(parsed.answer)) is not None:
             found = Extracted(boxed, "box in the answer tag", ending)
     return judged_text(found, rules, sources=shown_sources(trajectory))
 

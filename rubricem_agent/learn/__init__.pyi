@@ -9,7 +9,7 @@ from rubricem_agent.learn.credit import (
     credit_judged as credit_judged,
     spread_to_tokens as spread_to_tokens,
 )
-from rubricem_agent.learn.credit_methods import stage_returns as stage_returns, terminal_returns as terminal_returns
+from rubricem_agent.learn.credit_methods import stage_returns as stage_returns
 from rubricem_agent.learn.curriculum import Curriculum as Curriculum, Encounter as Encounter, QueryBatch as QueryBatch
 from rubricem_agent.learn.deferred import Deferred as Deferred
 from rubricem_agent.learn.metrics import RunLog as RunLog, read_log as read_log

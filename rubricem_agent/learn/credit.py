@@ -25,9 +25,9 @@ from rubricem_agent.learn.credit_methods import (
     Floats,
     Integers,
     ScoredBatch,
+    answer_only_returns,
     stage_returns,
     sum_by_group,
-    terminal_returns,
 )
 from rubricem_env.domain.base import NUM_STAGES, Frozen
 from rubricem_env.domain.errors import RubricEMError, UsageError
@@ -81,7 +81,7 @@ class CreditSettings(Frozen):
     """How rollouts are credited; the keys are the same in every trainer."""
 
     credit: CreditMode = "stages"
-    """`stages` is SS-GRPO; `terminal` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals."""
+    """`stages` is SS-GRPO; `answer_only` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals."""
     matrix: Annotated[tuple[tuple[float, ...], ...], AfterValidator(check_matrix_rows)] = PAPER_MATRIX
     """Lambda: the share of downstream scores that a stage earns. Read by `stages` alone."""
     fallback: Fallback = "mean"
@@ -173,7 +173,7 @@ def assign_credit(
         for index in np.flatnonzero(sizes < MIN_VALID)
     )
     returns = stage_returns(filled, weights) if mode == "stages" else filled
-    returns = terminal_returns(filled) if mode in ("terminal", "dr_grpo", "igpo") else returns
+    returns = answer_only_returns(filled) if mode in ("answer_only", "dr_grpo", "igpo") else returns
     return Credit(returns, advantages, mask & has_signal[members], skipped, ~given & mask[:, None], turns)
 
 

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.integer]
 Number = TypeVar("Number", bound=np.generic)
-CreditMode = Literal["stages", "terminal", "dr_grpo", "gdpo", "srar", "draco", "igpo"]
+CreditMode = Literal["stages", "answer_only", "dr_grpo", "gdpo", "srar", "draco", "igpo"]
 """stages: SS-GRPO. terminal: answer-only GRPO. dr_grpo: the same without the standard deviation. gdpo, srar, draco (its
 stage variant), igpo: see the functions of these names."""
 
@@ -46,7 +46,7 @@ def stage_returns(scores: Floats, matrix: Floats) -> Floats:
     return scores @ matrix.T
 
 
-def terminal_returns(scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
+def answer_only_returns(scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """The answer's score at every stage: the baseline that no matrix expresses, since its diagonal is 1 (choice D9)."""
     return np.repeat(scores[:, -1:], scores.shape[1], axis=1)
 
@@ -58,8 +58,8 @@ def ss_grpo(batch: ScoredBatch) -> Floats:
 
 def answer_only(batch: ScoredBatch) -> Floats:
     """GRPO (arXiv 2402.03300) on the answer's score, z(r) on every token; the deviation divides by n (choice D1)."""
-    answered = terminal_returns(batch.counted)
-    return normalise(terminal_returns(batch.scores), answered, batch.members)
+    answered = answer_only_returns(batch.counted)
+    return normalise(answer_only_returns(batch.scores), answered, batch.members)
 
 
 def dr_grpo(batch: ScoredBatch) -> Floats:
@@ -67,8 +67,8 @@ def dr_grpo(batch: ScoredBatch) -> Floats:
 
     The paper also sums the token losses over a constant length: `loss.aggregation: seq-mean-token-sum`.
     """
-    answered = terminal_returns(batch.counted)
-    return normalise(terminal_returns(batch.scores), answered, batch.members, is_scaled=False)
+    answered = answer_only_returns(batch.counted)
+    return normalise(answer_only_returns(batch.scores), answered, batch.members, is_scaled=False)
 
 
 def gdpo(batch: ScoredBatch) -> Floats:
@@ -138,7 +138,7 @@ BY_TOKENS = ("draco", "igpo")
 """The methods that need the number of tokens."""
 METHODS: Mapping[CreditMode, Callable[[ScoredBatch], Floats]] = {
     "stages": ss_grpo,
-    "terminal": answer_only,
+    "answer_only": answer_only,
     "dr_grpo": dr_grpo,
     "gdpo": gdpo,
     "srar": srar,

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.learn.metrics import ScoredBy, append_line
 from rubricem_agent.policy.base import Opening, Policy, Sampling
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.base import Group, Judge, JudgeSettings
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
@@ -43,19 +43,24 @@ async def answer_held_out(
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
-    setting = Setting(policy, toolbox, limits, sampling)
-    groups = await run_groups(queries, opened, setting, group_size=1, seed=seed)
+    context = RolloutContext(policy, toolbox, limits, sampling)
+    groups = await run_groups(queries, opened, context, group_size=1, seed=seed)
     return [rollout for (rollout,) in groups]
 
 
-def mean_quality(questions: Sequence[Question], readings: Sequence[Reading]) -> dict[str, float]:
+def mean_quality(questions: Sequence[Question], trajectories: Sequence[ParsedTrajectory]) -> dict[str, float]:
     """Mean true quality by stage, of one episode for each question."""
-    qualities = [true_quality(question, reading) for question, reading in zip(questions, readings, strict=True)]
+    qualities = [true_quality(question, parsed) for question, parsed in zip(questions, trajectories, strict=True)]
     return dict(zip(map(str, STAGES), np.mean(qualities, axis=0).tolist(), strict=True))
 
 
 async def mean_judged(
-    judge: Judge, queries: Sequence[Query], readings: Sequence[Reading], *, settings: JudgeSettings, step: int
+    judge: Judge,
+    queries: Sequence[Query],
+    trajectories: Sequence[ParsedTrajectory],
+    *,
+    settings: JudgeSettings,
+    step: int,
 ) -> dict[str, float]:
     """Mean score of each stage that the questions have rubrics for, of one episode for each question.
 
@@ -66,7 +71,7 @@ async def mean_judged(
         SpendLimitReached: the judge's limit in calls, tokens or money.
     """
     exact = settings.model_copy(update={"dropout": 0.0})
-    groups = [Group(query, (reading,)) for query, reading in zip(queries, readings, strict=True)]
+    groups = [Group(query, (parsed,)) for query, parsed in zip(queries, trajectories, strict=True)]
     judged = await StepJudge(judge, RubricBuffer(), settings=exact).judge_step(groups, step=step)
     scores: dict[str, list[float]] = {stage.value: [] for stage in STAGES}
     for query, group in zip(queries, judged, strict=True):
@@ -76,10 +81,15 @@ async def mean_judged(
 
 
 def record_evaluation(
-    log: Path, step: int, scores: Mapping[str, float], readings: Sequence[Reading], *, by: ScoredBy = "truth"
+    log: Path,
+    step: int,
+    scores: Mapping[str, float],
+    trajectories: Sequence[ParsedTrajectory],
+    *,
+    by: ScoredBy = "truth",
 ) -> None:
     """Write the scores of a step's policy, and the share of episodes that strict mode accepts, into the log; print them."""
-    valid = float(np.mean([not reading.rejections for reading in readings]))
+    valid = float(np.mean([not parsed.rejections for parsed in trajectories]))
     append_line(log, {"step": step, "held_out": dict(scores), "valid": valid, "by": by})
     answer = f"{scores['answer']:.3f}" if "answer" in scores else "without a score"
     sys.stdout.write(

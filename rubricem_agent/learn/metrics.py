@@ -110,7 +110,7 @@ class UpdateMetrics(Line):
         return sum(sums) / max(1, sum(stage.tokens for stage in self.stages.values()))
 
 
-class RolloutStatistics(Line):
+class RolloutStats(Line):
     """How the rollouts of a step were written, whatever their scores."""
 
     answer_words: float
@@ -148,7 +148,7 @@ class StepLine(Line):
     utility: float | None = None
     readable: float | None = None
     bank: int = 0
-    habits: RolloutStatistics | None = None
+    rollout_stats: RolloutStats | None = None
     """None in the logs of older runs."""
     refused: dict[str, dict[str, int]] = Field(default_factory=dict)
     """What gates and format refused in the step, counted by reason: of `rubrics` and of `reflections`."""
@@ -306,15 +306,15 @@ def _read_line(line: str, where: str) -> LogLine:
         return parse_line(_FIELDS.validate_json(line))
 
 
-def measure_rollouts(groups: Sequence[Sequence[Rollout]]) -> RolloutStatistics:
+def measure_rollouts(groups: Sequence[Sequence[Rollout]]) -> RolloutStats:
     """The statistics of a step's groups, abandoned rollouts included."""
     rollouts = [rollout for group in groups for rollout in group]
-    readings = [rollout.reading for rollout in rollouts]
-    calls = [[turn.call for turn in reading.turns if turn.call is not None] for reading in readings]
-    return RolloutStatistics(
-        answer_words=float(np.mean([len((reading.answer or "").split()) for reading in readings])),
+    trajectories = [rollout.parsed for rollout in rollouts]
+    calls = [[turn.call for turn in parsed.turns if turn.call is not None] for parsed in trajectories]
+    return RolloutStats(
+        answer_words=float(np.mean([len((parsed.answer or "").split()) for parsed in trajectories])),
         repeated_calls=sum(map(count_repeats, calls)) / max(1, sum(map(len, calls))),
-        valid=float(np.mean([not reading.rejections for reading in readings])),
+        valid=float(np.mean([not parsed.rejections for parsed in trajectories])),
         policy_tokens=sum(int(rollout.tokens.policy_mask.sum()) for rollout in rollouts if rollout.tokens is not None),
     )
 

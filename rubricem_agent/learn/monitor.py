@@ -52,13 +52,13 @@ class WatchSettings(Frozen):
 _Sign = tuple[str, str, metrics.NumberPath, Literal["floor", "limit"], bool]
 """A threshold's key, what it watches, its number on a line, the direction, and whether it is relative to the beginning."""
 _SIGNS: Sequence[_Sign] = (
-    ("shortest_answer", "answers are shrinking: words", ("habits", "answer_words"), "floor", True),
-    ("longest_answer", "answers are exploding: words", ("habits", "answer_words"), "limit", True),
-    ("repeated_calls", "searches repeat each other: share", ("habits", "repeated_calls"), "limit", False),
+    ("shortest_answer", "answers are shrinking: words", ("rollout_stats", "answer_words"), "floor", True),
+    ("longest_answer", "answers are exploding: words", ("rollout_stats", "answer_words"), "limit", True),
+    ("repeated_calls", "searches repeat each other: share", ("rollout_stats", "repeated_calls"), "limit", False),
     ("lowest_entropy", "the entropy has collapsed: nats a token", ("task", "entropy"), "floor", True),
     ("largest_gradient", "the gradient is exploding: norm", ("task", "grad_norm"), "limit", True),
     ("largest_kl", "the policy has left its reference: KL", ("task", "kl"), "limit", False),
-    ("fewest_valid", "the scaffold is falling apart: valid share", ("habits", "valid"), "floor", True),
+    ("fewest_valid", "the scaffold is falling apart: valid share", ("rollout_stats", "valid"), "floor", True),
 )
 
 

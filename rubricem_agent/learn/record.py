@@ -266,7 +266,7 @@ def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
 
 def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
     """What a list shows of a rollout."""
-    reading = entry.rollout.reading
+    parsed = entry.rollout.parsed
     nothing: FourNumbers = (None, None, None, None)
     return RolloutHead(
         at=at,
@@ -277,11 +277,11 @@ def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
         scores=entry.judged.judgement.scores,
         true=entry.true or nothing,
         valid=entry.is_valid,
-        complete=reading.is_complete,
-        ending=reading.trajectory.ending.value if reading.trajectory.ending else "",
-        calls=sum(turn.call is not None for turn in reading.turns),
+        complete=parsed.is_complete,
+        ending=parsed.trajectory.ending.value if parsed.trajectory.ending else "",
+        calls=sum(turn.call is not None for turn in parsed.turns),
         tokens=entry.tokens.length if entry.tokens is not None else 0,
-        violations=len(reading.violations),
+        violations=len(parsed.violations),
     )
 
 

@@ -35,7 +35,7 @@ class ReferenceSettings(Frozen):
     last_share: Share | None = None
     """At step `reach` and later, on a straight line from `share`. None: `share` throughout."""
     reach: Annotated[int, Field(ge=2)] = 12
-    internalise: bool = False
+    distill_context: bool = False
     """Train on the text of a guided attempt after the opening of a plain one, so that what a lesson says is learnt.
 
     The text was sampled with the lesson: `loss.importance_cap` weighs its tokens by their probability without it.

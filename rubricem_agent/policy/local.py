@@ -277,10 +277,10 @@ class Batcher:
 
     def _step(self, jobs: Sequence[Job]) -> list[tuple[Job, list[Draw]]]:
         """One pass of the model: prefill while any row needs it, else the next tokens of each row."""
-        reading = [(job, jobs[:index]) for index, job in enumerate(jobs) if job.num_pending > 1]
-        if not reading:
+        parsed = [(job, jobs[:index]) for index, job in enumerate(jobs) if job.num_pending > 1]
+        if not parsed:
             return self._pass(jobs, [self._draft(job) for job in jobs])
-        ready = [job for job, before in reading if not self._waits_for_shared_prefix(job, before)]
+        ready = [job for job, before in parsed if not self._waits_for_shared_prefix(job, before)]
         return self._pass(ready[: max(1, PREFILL_TOKENS // CHUNK)])
 
     def _draft(self, job: Job) -> list[int]:

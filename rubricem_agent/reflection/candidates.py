@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling, TokenSegment
@@ -23,7 +24,6 @@ from rubricem_env.domain.judgement import ReflectionScore
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.prompting import shorten_middle
-from rubricem_env.scaffold.reading import Reading
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
 
 
@@ -102,13 +102,13 @@ _Piece = tuple[str, Literal["tool", "own", "answer"]]
 """A part of the attempt, and who wrote it: a tool, or the policy before or in its answer."""
 
 
-def render_transcript(reading: Reading, fits: Callable[[str], bool]) -> str:
+def render_transcript(parsed: ParsedTrajectory, fits: Callable[[str], bool]) -> str:
     """The longest form of the attempt that fits; each shortened part keeps its beginning and its end.
 
     Raises:
         ReflectionError: even the answer alone does not fit.
     """
-    pieces = tuple(_pieces(reading))
+    pieces = tuple(_pieces(parsed))
     longest = max((len(text) for text, _ in pieces), default=0)
 
     def shown(chars: int) -> str:
@@ -134,26 +134,26 @@ def _render(pieces: Sequence[_Piece], *, tool_chars: int, own_chars: int) -> str
     return "\n\n".join(part for part in parts if part)
 
 
-def _pieces(reading: Reading) -> Iterator[_Piece]:
+def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
     offset = 0
-    for segment in reading.trajectory.segments:
+    for segment in parsed.trajectory.segments:
         if segment.origin is Origin.POLICY:
-            yield from _policy_pieces(reading, Span(offset, offset + len(segment.text)))
+            yield from _policy_pieces(parsed, Span(offset, offset + len(segment.text)))
             offset += len(segment.text)
         elif segment.origin is Origin.TOOL:
             yield inert_tool_text(segment), "tool"
 
 
-def _policy_pieces(reading: Reading, within: Span) -> Iterator[_Piece]:
+def _policy_pieces(parsed: ParsedTrajectory, within: Span) -> Iterator[_Piece]:
     """A segment split where the answer begins, so that steps can be shortened and the answer stays whole."""
-    begins = reading.spans[Stage.ANSWER].start if Stage.ANSWER in reading.spans else within.end
+    begins = parsed.spans[Stage.ANSWER].start if Stage.ANSWER in parsed.spans else within.end
     cut = min(max(begins, within.start), within.end)
     parts: tuple[tuple[Span, Literal["own", "answer"]], ...] = (
         (Span(within.start, cut), "own"),
         (Span(cut, within.end), "answer"),
     )
     for span, author in parts:
-        text = defuse(span.of(reading.policy_text))
+        text = defuse(span.of(parsed.policy_text))
         if text.strip():
             yield text, author
 
@@ -230,7 +230,7 @@ def reflection_prompt(system: str = "", wording: ReflectionWording = "cross") ->
     return prompt_from_text("own", f"<!-- section: system -->\n{system}\n<!-- section: user -->\n{layout}\n")
 
 
-def build_opening(policy: Policy, reading: Reading, *, settings: ReflectionSettings) -> tuple[Opening, str]:
+def build_opening(policy: Policy, parsed: ParsedTrajectory, *, settings: ReflectionSettings) -> tuple[Opening, str]:
     """System and user message about an attempt, and the prompt's hash. Question and answer are never shortened.
 
     Raises:
@@ -239,12 +239,12 @@ def build_opening(policy: Policy, reading: Reading, *, settings: ReflectionSetti
     prompt = reflection_prompt(settings.system, settings.wording)
     system, layout = prompt.section("system"), prompt.section("user")
     limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)
-    question = neutralize(reading.trajectory.question.strip())
+    question = neutralize(parsed.trajectory.question.strip())
 
     def user(transcript: str) -> str:
         return fill(layout, {"question": question, "trajectory": transcript})
 
-    transcript = render_transcript(reading, lambda shown: policy.count_tokens(user(shown)) <= limit)
+    transcript = render_transcript(parsed, lambda shown: policy.count_tokens(user(shown)) <= limit)
     return Opening(system, user(transcript)), prompt.hash
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.gate import TEXT_CODES, Refusal
@@ -31,7 +32,6 @@ from rubricem_env.domain.trajectory import Ending
 from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionTask
 from rubricem_env.judge.scoring import GroupJudgement, count_reasons
 from rubricem_env.scaffold.copies import ShownText
-from rubricem_env.scaffold.reading import Reading
 
 _NOTHING = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 """The score of a candidate that is empty, or whose unreadable form counts."""
@@ -40,7 +40,7 @@ _NOTHING = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 class JudgedAttempt(NamedTuple):
     """One rollout with its judgement."""
 
-    reading: Reading
+    parsed: ParsedTrajectory
     judgement: Judgement
     rubrics: tuple[Rubric, ...] = ()
     """Those that the judgement's verdicts refer to."""
@@ -48,13 +48,13 @@ class JudgedAttempt(NamedTuple):
     @property
     def is_intact(self) -> bool:
         """Whether the policy or a limit ended it; an attempt without an answer is intact (choice C6)."""
-        return self.reading.trajectory.ending is not Ending.ABANDONED
+        return self.parsed.trajectory.ending is not Ending.ABANDONED
 
 
 def judged_attempts(group: Group, judged: GroupJudgement) -> tuple[JudgedAttempt, ...]:
     """A group's attempts, each with its judgement."""
-    pairs = zip(group.readings, judged.judgements, strict=True)
-    return tuple(JudgedAttempt(reading, judgement, judged.rubrics) for reading, judgement in pairs)
+    pairs = zip(group.trajectories, judged.judgements, strict=True)
+    return tuple(JudgedAttempt(parsed, judgement, judged.rubrics) for parsed, judgement in pairs)
 
 
 def draw_attempt(attempts: Sequence[JudgedAttempt], generator: np.random.Generator) -> int:
@@ -109,11 +109,11 @@ def measure_reflections(outcomes: Sequence[ReflectionOutcome], refused_rubrics: 
 
 
 Assessed = tuple[ReflectionSample, CandidateScore, Blocks | Refusal]
-"""A candidate with the judge's opinion, and its blocks or why it lacks them."""
+"""A candidate with the judge's score, and its blocks or why it lacks them."""
 
 
-def _score(opinion: CandidateScore) -> ReflectionScore | None:
-    return None if isinstance(opinion.outcome, Unscored) else opinion.outcome
+def _score(candidate_score: CandidateScore) -> ReflectionScore | None:
+    return None if isinstance(candidate_score.outcome, Unscored) else candidate_score.outcome
 
 
 async def assess(
@@ -124,7 +124,7 @@ async def assess(
     settings: ReflectionSettings,
     seed: int,
 ) -> tuple[Assessed, ...]:
-    """Every candidate with the judge's opinion.
+    """Every candidate with the judge's score.
 
     An empty candidate gets 0 without a request (choice C3); where the form counts, so does one whose blocks cannot be
     read, or it gets its utility for the share of its tags that is in place.
@@ -132,8 +132,8 @@ async def assess(
     blocks = [parse_blocks(candidate.text, repairs=settings.repairs_form) for candidate in candidates]
     written = [index for index, candidate in enumerate(candidates) if candidate.text.strip()]
     task = ReflectionTask(
-        question=attempt.reading.trajectory.question,
-        reading=attempt.reading,
+        question=attempt.parsed.trajectory.question,
+        parsed=attempt.parsed,
         judgement=attempt.judgement,
         rubrics=attempt.rubrics,
         candidates=tuple(candidates[index].text for index in written),
@@ -141,30 +141,30 @@ async def assess(
         seed=seed,
     )
     judged = await judge.judge_reflections(task) if written else ()
-    opinions = dict(zip(written, judged, strict=True))
+    candidate_scores = dict(zip(written, judged, strict=True))
     for index in range(len(candidates)):
-        if index not in opinions:
-            opinions[index] = CandidateScore(_NOTHING, "the candidate is empty")
+        if index not in candidate_scores:
+            candidate_scores[index] = CandidateScore(_NOTHING, "the candidate is empty")
         if settings.form_counts and isinstance(blocks[index], Refusal):
             share = intact_share(candidates[index].text) if settings.form_counts == "share" else 0.0
-            opinions[index] = _scaled(opinions[index], share)
-    return tuple((candidate, opinions[at], blocks[at]) for at, candidate in enumerate(candidates))
+            candidate_scores[index] = _scaled(candidate_scores[index], share)
+    return tuple((candidate, candidate_scores[at], blocks[at]) for at, candidate in enumerate(candidates))
 
 
-def _scaled(opinion: CandidateScore, share: float) -> CandidateScore:
-    score = _score(opinion)
+def _scaled(candidate_score: CandidateScore, share: float) -> CandidateScore:
+    score = _score(candidate_score)
     if score is None and share:
-        return opinion
+        return candidate_score
     values = {name: share * value for name, value in (score or _NOTHING).model_dump().items()}
-    return opinion._replace(outcome=ReflectionScore(**values))
+    return candidate_score._replace(outcome=ReflectionScore(**values))
 
 
 def rank(assessed: Sequence[Assessed]) -> list[int]:
     """The indices of the scored candidates of valid form: greatest utility first, then the shorter, then the earlier."""
     utilities = {
         index: score.utility
-        for index, (_, opinion, blocks) in enumerate(assessed)
-        if (score := _score(opinion)) is not None and not isinstance(blocks, Refusal)
+        for index, (_, candidate_score, blocks) in enumerate(assessed)
+        if (score := _score(candidate_score)) is not None and not isinstance(blocks, Refusal)
     }
     return sorted(utilities, key=lambda index: (-utilities[index], len(assessed[index][0].text), index))
 
@@ -204,10 +204,10 @@ class Reflector:
             BankStoreError: the bank's store failed.
         """
         seed = self.settings.seed
-        key = group[0].reading.trajectory.query_key if group else ""
+        key = group[0].parsed.trajectory.query_key if group else ""
         index = draw_attempt(group, open_generator(seed, step, key, "attempt"))
         attempt = group[index]
-        opening, prompt_hash = build_opening(self._policy, attempt.reading, settings=self.settings)
+        opening, prompt_hash = build_opening(self._policy, attempt.parsed, settings=self.settings)
         candidates = await draw_candidates(
             self._policy, opening, key=key, settings=self.settings, step=step, count=self.settings.num_candidates
         )
@@ -221,7 +221,7 @@ class Reflector:
         )
         provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
         async with self.writing:
-            chosen, item, refusals = await self._offer(attempt.reading, assessed, provenance=provenance, step=step)
+            chosen, item, refusals = await self._offer(attempt.parsed, assessed, provenance=provenance, step=step)
         # No waiting from here on: the outcome is there before anyone else gets the lock.
         return ReflectionOutcome(
             query_key=key,
@@ -238,38 +238,38 @@ class Reflector:
             item=item,
         )
 
-    async def reflect_unjudged(self, reading: Reading) -> BankItem | Refusal:
+    async def reflect_unjudged(self, parsed: ParsedTrajectory) -> BankItem | Refusal:
         """One reflection without a judge, as at inference: unranked, unscored, through the same gate (choice C20)."""
-        opening, prompt_hash = build_opening(self._policy, reading, settings=self.settings)
-        key = reading.trajectory.query_key
+        opening, prompt_hash = build_opening(self._policy, parsed, settings=self.settings)
+        key = parsed.trajectory.query_key
         candidates = await draw_candidates(self._policy, opening, key=key, settings=self.settings, step=0, count=1)
         blocks = parse_blocks(candidates[0].text, repairs=self.settings.repairs_form)
         if isinstance(blocks, Refusal):
             return blocks
         provenance = Provenance(model=self._policy.name, prompt_hash=prompt_hash)
-        reflection = _reflection(reading, blocks, score=None, provenance=provenance)
-        pages = ShownText.in_trajectories([reading.trajectory])
+        reflection = _reflection(parsed, blocks, score=None, provenance=provenance)
+        pages = ShownText.in_trajectories([parsed.trajectory])
         return await asyncio.to_thread(self._bank.write, reflection, pages=pages)
 
     async def _offer(
-        self, reading: Reading, assessed: Sequence[Assessed], *, provenance: Provenance, step: int
+        self, parsed: ParsedTrajectory, assessed: Sequence[Assessed], *, provenance: Provenance, step: int
     ) -> tuple[int | None, BankItem | None, dict[int, Refusal]]:
         """Offer the candidates to the bank, best first, until it accepts one; the others are checked by its gate.
 
         Returns the accepted index and item, and the refusals by index. A reflection that comes after one on a later
         attempt at its question is stored as history.
         """
-        key = reading.trajectory.query_key
-        pages = ShownText.in_trajectories([reading.trajectory])
+        key = parsed.trajectory.query_key
+        pages = ShownText.in_trajectories([parsed.trajectory])
         refusals: dict[int, Refusal] = {}
         chosen, item = None, None
         for index in rank(assessed):
-            _, opinion, blocks = assessed[index]
+            _, candidate_score, blocks = assessed[index]
             assert not isinstance(blocks, Refusal), "only candidates of valid form are ranked"
-            if opinion.refusal:
-                refusals[index] = Refusal("second_reader", opinion.refusal)
+            if candidate_score.refusal:
+                refusals[index] = Refusal("second_reader", candidate_score.refusal)
                 continue
-            reflection = _reflection(reading, blocks, score=_score(opinion), provenance=provenance)
+            reflection = _reflection(parsed, blocks, score=_score(candidate_score), provenance=provenance)
             # The store waits for the disk; the event loop must not.
             if item is None:
                 is_late = step < self._latest.get(key, step)
@@ -285,11 +285,11 @@ class Reflector:
 
 
 def _reflection(
-    reading: Reading, blocks: Blocks, *, score: ReflectionScore | None, provenance: Provenance
+    parsed: ParsedTrajectory, blocks: Blocks, *, score: ReflectionScore | None, provenance: Provenance
 ) -> Reflection:
     return Reflection(
-        query_key=reading.trajectory.query_key,
-        question=reading.trajectory.question,
+        query_key=parsed.trajectory.query_key,
+        question=parsed.trajectory.question,
         rubrics=blocks[0],
         takeaways=blocks[1],
         score=score,
@@ -298,13 +298,15 @@ def _reflection(
 
 
 def _sample(one: Assessed, refusal: Refusal | None, *, gate_counts: bool) -> ReflectionSample:
-    candidate, opinion, blocks = one
+    candidate, candidate_score, blocks = one
     refused = blocks if isinstance(blocks, Refusal) else refusal
-    is_worthless = gate_counts and refusal is not None and refusal.code in TEXT_CODES and _score(opinion) is not None
+    is_worthless = (
+        gate_counts and refusal is not None and refusal.code in TEXT_CODES and _score(candidate_score) is not None
+    )
     return candidate.model_copy(
         update={
-            "score": _NOTHING if is_worthless else _score(opinion),
-            "justification": opinion.justification,
+            "score": _NOTHING if is_worthless else _score(candidate_score),
+            "justification": candidate_score.justification,
             "refusal": f"{refused.code}: {refused.sentence}" if refused else "",
         }
     )

@@ -2,7 +2,7 @@ from rubricem_agent.rollout.report import render_report as render_report
 from rubricem_agent.rollout.rollout import Rollout as Rollout
 from rubricem_agent.rollout.run import (
     Attempt as Attempt,
-    Setting as Setting,
+    RolloutContext as RolloutContext,
     run_episode as run_episode,
     run_groups as run_groups,
 )

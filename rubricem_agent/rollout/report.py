@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations
+
 from rubricem_env.domain.trajectory import Ending, Origin, Trajectory
-from rubricem_env.scaffold.reading import Reading, find_citations
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL, restore
 
 _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>', re.DOTALL)
@@ -55,18 +56,18 @@ def _web_address(written: str) -> str:
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|!])")
 
 
-def render_report(reading: Reading) -> str:
+def render_report(parsed: ParsedTrajectory) -> str:
     """Markdown: the question, the answer, its sources in the order of first use, the searches."""
-    sources = shown_sources(reading.trajectory)
-    numbers = {snippet_id: number for number, snippet_id in enumerate(reading.citations.known, 1)}
-    parts = [f"# {_escaped(reading.trajectory.question)}", _body(reading, numbers, sources=sources)]
+    sources = shown_sources(parsed.trajectory)
+    numbers = {snippet_id: number for number, snippet_id in enumerate(parsed.citations.known, 1)}
+    parts = [f"# {_escaped(parsed.trajectory.question)}", _body(parsed, numbers, sources=sources)]
     if numbers:
         listed = "\n".join(f"{number}. {_listed(sources.get(key))} ({key})" for key, number in numbers.items())
         parts.append(f"## Sources\n\n{listed}")
-    if reading.citations.unknown:
-        invented = ", ".join(_escaped(key) for key in reading.citations.unknown)
+    if parsed.citations.unknown:
+        invented = ", ".join(_escaped(key) for key in parsed.citations.unknown)
         parts.append(f"Cited, but never shown by a tool in this episode: {invented}.")
-    parts.append(f"## How it was found\n\n{_searches(reading)}")
+    parts.append(f"## How it was found\n\n{_searches(parsed)}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -97,11 +98,11 @@ def explain_ending(ending: Ending | None) -> str:
     }.get(ending or Ending.ABANDONED, "")
 
 
-def _body(reading: Reading, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
-    if reading.answer is None:
-        return f"There is no answer. {explain_ending(reading.trajectory.ending)}"
-    answer = linked_answer(reading.answer, numbers, sources=sources)
-    return answer if reading.is_complete else f"{answer}\n\n(The answer is truncated here.)"
+def _body(parsed: ParsedTrajectory, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
+    if parsed.answer is None:
+        return f"There is no answer. {explain_ending(parsed.trajectory.ending)}"
+    answer = linked_answer(parsed.answer, numbers, sources=sources)
+    return answer if parsed.is_complete else f"{answer}\n\n(The answer is truncated here.)"
 
 
 def _link(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
@@ -120,11 +121,11 @@ def _listed(source: SnippetSource | None) -> str:
     return f"[{shown}]({url})" if url else shown
 
 
-def _searches(reading: Reading) -> str:
-    calls = [turn.call for turn in reading.turns if turn.call is not None]
+def _searches(parsed: ParsedTrajectory) -> str:
+    calls = [turn.call for turn in parsed.turns if turn.call is not None]
     lines = [f"- {_escaped(call.name)}: {_escaped(call.query)}" for call in calls]
-    ending = reading.trajectory.ending.value if reading.trajectory.ending else "unknown"
-    return "\n".join([f"{len(reading.turns)} turns, {len(calls)} searches; ending: {ending}.", *lines])
+    ending = parsed.trajectory.ending.value if parsed.trajectory.ending else "unknown"
+    return "\n".join([f"{len(parsed.turns)} turns, {len(calls)} searches; ending: {ending}.", *lines])
 
 
 def _escaped(text: str) -> str:

@@ -14,7 +14,7 @@ from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 ROLLOUT_VERSION = 1
 
@@ -40,13 +40,13 @@ class Rollout(Frozen):
         return not self.failure
 
     @cached_property
-    def reading(self) -> Reading:
+    def parsed(self) -> ParsedTrajectory:
         """The parsed trajectory. `run_episode` provides it; a rollout from a file is parsed on first use."""
-        return read_trajectory(self.trajectory)
+        return parse_trajectory(self.trajectory)
 
-    def with_reading(self, reading: Reading) -> "Rollout":
-        """This rollout, with the reading of its trajectory provided by the caller."""
-        self.__dict__["reading"] = reading
+    def with_parsed(self, parsed: ParsedTrajectory) -> "Rollout":
+        """This rollout, with its parsed trajectory provided by the caller."""
+        self.__dict__["parsed"] = parsed
         return self
 
 

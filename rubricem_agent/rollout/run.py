@@ -16,7 +16,7 @@ from rubricem_env.env.step import advance
 from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.tracing import note_turn, span
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.base import Toolbox
 
 
@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
     seed: int = 0
 
 
-class Setting(NamedTuple):
+class RolloutContext(NamedTuple):
     """What all episodes of a run have in common."""
 
     policy: Policy
@@ -38,16 +38,16 @@ class Setting(NamedTuple):
     sampling: Sampling = Sampling()
 
 
-async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener | None = None) -> Rollout:
+async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Listener | None = None) -> Rollout:
     """Run one episode to its end. A failure of the policy is recorded on the rollout; nothing is raised for it.
 
-    `audience` follows the episode: the text of the policy, and what it observes.
+    `listener` follows the episode: the text of the policy, and what it observes.
 
     A conversation that outgrows the policy's context ends like one that used up its tokens: by its limits. The
-    rollout carries its `reading`, so nobody parses the trajectory again.
+    rollout carries `parsed`, so nobody parses the trajectory again.
     """
-    policy, toolbox, limits, sampling = setting
-    audience = audience or Listener()
+    policy, toolbox, limits, sampling = context
+    listener = listener or Listener()
     episode = Episode(
         attempt.query, prompt=attempt.opening.user, limits=limits, count_tokens=policy.count_tokens, seed=attempt.seed
     )
@@ -59,12 +59,12 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener 
             while not isinstance(reply, Finished):
                 left = max(1, min(limits.max_tokens - episode.tokens_used, sampling.max_turn_tokens))
                 with span("chat", policy.name) as turn, boundary(ModelError, f"get a turn from {policy.name}"):
-                    emission = await conversation.emit(max_tokens=left, listener=audience)
+                    emission = await conversation.emit(max_tokens=left, listener=listener)
                     note_turn(turn, emission.text, emission.usage)
                 usage += emission.usage
                 reply = await advance(episode, toolbox, emission.text, thought=emission.thought)
                 if reply.observation:
-                    audience.observed(reply.observation)
+                    listener.observed(reply.observation)
                     conversation.observe(reply.observation)
     except ContextOverflow:
         has_overflowed = True
@@ -74,20 +74,20 @@ async def run_episode(attempt: Attempt, setting: Setting, *, audience: Listener 
         episode.abandon()
     finally:
         conversation.close()
-    reading = episode.read()
+    parsed = episode.read()
     if has_overflowed:
-        trajectory = reading.trajectory.model_copy(update={"ending": Ending.TOKEN_BUDGET})
-        reading = read_trajectory(trajectory, turns=reading.turns)
+        trajectory = parsed.trajectory.model_copy(update={"ending": Ending.TOKEN_BUDGET})
+        parsed = parse_trajectory(trajectory, turns=parsed.turns)
     pieces = conversation.pieces
     return Rollout(
-        trajectory=reading.trajectory,
+        trajectory=parsed.trajectory,
         policy=policy.name,
         prompt_hash=attempt.prompt_hash,
         temperature=sampling.temperature,
         usage=usage,
-        tokens=label_tokens(pieces, reading.turns, spans=reading.spans) if pieces else None,
+        tokens=label_tokens(pieces, parsed.turns, spans=parsed.spans) if pieces else None,
         failure=failure,
-    ).with_reading(reading)
+    ).with_parsed(parsed)
 
 
 OpenQuery = Callable[[Query, int], Awaitable[tuple[Opening, str]]]
@@ -97,7 +97,7 @@ OpenQuery = Callable[[Query, int], Awaitable[tuple[Opening, str]]]
 async def run_groups(
     queries: Sequence[Query],
     open_query: OpenQuery,
-    setting: Setting,
+    context: RolloutContext,
     *,
     group_size: int = 8,
     concurrency: int = 256,
@@ -113,7 +113,7 @@ async def run_groups(
     async def run(index: RolloutIndex, query: Query) -> Rollout:
         async with slots:
             opening, prompt_hash = await open_query(query, index[2])
-            return await run_episode(Attempt(query, opening, prompt_hash, attempt_seed(seed, index)), setting)
+            return await run_episode(Attempt(query, opening, prompt_hash, attempt_seed(seed, index)), context)
 
     seen: Counter[str] = Counter()
     tasks = []

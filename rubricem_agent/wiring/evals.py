@@ -30,7 +30,7 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.run import Setting
+from rubricem_agent.rollout.run import RolloutContext
 from rubricem_agent.wiring import eval_plan
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, read_logs
 from rubricem_agent.wiring.memory import build_injector, open_existing_bank
@@ -259,7 +259,7 @@ def _build_answerer(
     stack.push_async_callback(policy.aclose)
     answerer = partial(
         answerers.answer_in_episodes,
-        setting=Setting(policy, toolbox, sampling=settings.sampling),
+        context=RolloutContext(policy, toolbox, sampling=settings.sampling),
         prompt=agent_prompt(toolbox.names, style=config.style, system=system_of(config.policy)),
         references=_build_references(config, policy),
         attempts=config.attempts,

@@ -6,6 +6,8 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+
 from rubricem_agent import config as configs
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.gate import Refusal, WriteGate
@@ -15,7 +17,7 @@ from rubricem_agent.memory.store import ItemStore, MemoryStore, read_header
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.run import Setting
+from rubricem_agent.rollout.run import RolloutContext
 from rubricem_agent.wiring.models import POLICY_KEY, build_embedder, build_policy, naming, requires_extra
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
@@ -24,7 +26,6 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import url_host
 from rubricem_env.llm.usage import Meter
-from rubricem_env.scaffold.reading import Reading
 
 SNAPSHOT_SUFFIX = ".npz"
 
@@ -111,10 +112,10 @@ class LessonMemory:
         hits = await asyncio.to_thread(self.bank.retrieve, question, mode)
         return self._injector.render(hits, mode)
 
-    async def learn(self, reading: Reading) -> str:
+    async def learn(self, parsed: ParsedTrajectory) -> str:
         """Reflect on an attempt and store the lesson, unjudged: there is no judge at inference. Returns a sentence."""
         try:
-            outcome = await self._reflector.reflect_unjudged(reading)
+            outcome = await self._reflector.reflect_unjudged(parsed)
         except BoundaryError as failure:
             return f"No lesson was stored: {failure}"
         if isinstance(outcome, Refusal):
@@ -132,7 +133,7 @@ async def open_ask(
     reads_lessons: bool = False,
     writes_lessons: bool = False,
     probe: bool = True,
-) -> AsyncIterator[tuple[Setting, Meter, LessonMemory | None]]:
+) -> AsyncIterator[tuple[RolloutContext, Meter, LessonMemory | None]]:
     """Connect the policy, its tools and its lessons; they are closed on the way out.
 
     Args:
@@ -158,4 +159,4 @@ async def open_ask(
         async with open_tools(settings, named) as opened:
             if probe:
                 await require_answers([*model_probes(environ, policy=config.policy), *search_probes(settings, environ)])
-            yield Setting(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
+            yield RolloutContext(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons

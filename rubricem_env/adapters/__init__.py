@@ -1,4 +1,4 @@
-"""The environment inside other RL libraries. Each needs its library; `offline_setup` and sessions need none."""
+"""The environment inside other RL libraries. Each needs its library; `offline_env_spec` and sessions need none."""
 
 from rubricem_env.exports import lazy_exports
 

@@ -7,10 +7,10 @@ from rubricem_env.adapters.openenv import (
 )
 from rubricem_env.adapters.session import (
     EpisodeSession as EpisodeSession,
+    offline_env_spec as offline_env_spec,
     offline_scorer as offline_scorer,
-    offline_setup as offline_setup,
     turns_of_stage as turns_of_stage,
 )
 from rubricem_env.adapters.skyrl import ResearchTextEnv as ResearchTextEnv
 from rubricem_env.adapters.verifiers import research_plugin as research_plugin
-from rubricem_env.env.research_env import Setup as Setup, make_setup as make_setup
+from rubricem_env.env.research_env import EnvSpec as EnvSpec, make_env_spec as make_env_spec

@@ -1,6 +1,6 @@
 """OpenEnv: a server with one session per episode, and a typed client. This is also our server mode.
 
-    app = research_app(make_setup(), token="...")          # module.py; serve with: uvicorn module:app
+    app = research_app(make_env_spec(), token="...")          # module.py; serve with: uvicorn module:app
     async with ResearchClient("http://host:8000", token="...") as client:
         result = await client.reset(query_key=key)
         result = await client.step(ResearchAction(text=turn))
@@ -18,7 +18,7 @@ from pydantic import Field
 from rubricem_env.adapters.session import EpisodeSession, require_tested
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.env.research_env import Setup
+from rubricem_env.env.research_env import EnvSpec
 
 require_tested("openenv", ">=0.10,<0.11", extra="openenv")
 
@@ -44,7 +44,7 @@ class ResearchObservation(Observation):  # type: ignore[misc,unused-ignore]
     text: str
     query_key: str
     system: str = ""
-    """The first observation's: the setup's system message, for the policy to read before the text."""
+    """The first observation's: the spec's system message, for the policy to read before the text."""
     stage_scores: dict[str, float | None] = Field(default_factory=dict)
     unscored: dict[str, str] = Field(default_factory=dict)
     """Why a stage has no score."""
@@ -56,9 +56,9 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, env_spec: EnvSpec) -> None:
         super().__init__()
-        self._setup = setup
+        self._env_spec = env_spec
         self._session: EpisodeSession | None = None
         self._state = State()
 
@@ -66,15 +66,15 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         self, seed: int | None = None, episode_id: str | None = None, *, query_key: str | None = None
     ) -> ResearchObservation:
         """Begin on the question of that key, or on one drawn with the seed."""
-        queries = self._setup.queries
+        queries = self._env_spec.queries
         if query_key is None:  # A generator costs as much as a turn, so it is made only where a question is drawn.
             query = queries[int(np.random.default_rng(seed).integers(len(queries)))]
         else:
-            query = self._setup.query(query_key)
+            query = self._env_spec.query(query_key)
         self.close()
-        self._session = EpisodeSession(self._setup, query, seed=seed)
+        self._session = EpisodeSession(self._env_spec, query, seed=seed)
         self._state = State(episode_id=episode_id, query_key=query.key)
-        return ResearchObservation(text=self._session.prompt, query_key=query.key, system=self._setup.system)
+        return ResearchObservation(text=self._session.prompt, query_key=query.key, system=self._env_spec.system)
 
     async def step_async(self, action: ResearchAction, timeout_s: float | None = None) -> ResearchObservation:
         """Take a turn. The server ignores `timeout_s`: tools have their own time limits, and the client has one.
@@ -133,7 +133,7 @@ class ResearchClient(EnvClient[ResearchAction, ResearchObservation, State]):  # 
 
 
 def research_app(
-    setup: Setup, *, max_sessions: int = 256, session_timeout: float = 1_800.0, token: str | None = None
+    env_spec: EnvSpec, *, max_sessions: int = 256, session_timeout: float = 1_800.0, token: str | None = None
 ) -> Asgi:
     """The server as an ASGI app. A session that is idle for `session_timeout` seconds is closed.
 
@@ -148,7 +148,7 @@ def research_app(
         )
     limits = ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout)
     app: Asgi = create_app(
-        lambda: ResearchEnvironment(setup),
+        lambda: ResearchEnvironment(env_spec),
         ResearchAction,
         ResearchObservation,
         env_name="rubricem",

@@ -2,7 +2,7 @@
 
 - `EpisodeSession`: one episode as a library steps it, text in and text out, scored at the end; rewards by turn.
 - The check of a library's version.
-- `offline_setup`: the shipped almanac judged by rules, without model or network.
+- `offline_env_spec`: the shipped almanac judged by rules, without model or network.
 """
 
 import warnings
@@ -17,24 +17,24 @@ from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.research_env import Prompt, Setup, make_setup, offline_queries, question_prompt
+from rubricem_env.env.research_env import EnvSpec, Prompt, make_env_spec, offline_queries, question_prompt
 from rubricem_env.env.rewards import GatheringScorer, RewardMode, score_info, score_step, stages_to_score, step_reward
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 
 class EpisodeSession:
     """One episode. Asynchronous; for a library that blocks, run it in a `LoopThread`."""
 
-    def __init__(self, setup: Setup, query: Query, *, seed: int | None = None) -> None:
-        self.setup = setup
+    def __init__(self, env_spec: EnvSpec, query: Query, *, seed: int | None = None) -> None:
+        self.env_spec = env_spec
         self.query = query
-        self.prompt = setup.prompt(query)
+        self.prompt = env_spec.prompt(query)
         self.judgement: Judgement | None = None
-        self._episode = Episode(query, prompt=self.prompt, limits=setup.limits, seed=seed)
+        self._episode = Episode(query, prompt=self.prompt, limits=env_spec.limits, seed=seed)
 
     @property
     def trajectory(self) -> Trajectory:
@@ -53,16 +53,16 @@ class EpisodeSession:
         Raises:
             UsageError: the episode is over.
         """
-        setup, episode = self.setup, self._episode
+        env_spec, episode = self.env_spec, self._episode
         if episode.is_over:
             raise UsageError("the episode is over; start another one instead of stepping again.")
-        reply = await advance(episode, setup.toolbox, text)
+        reply = await advance(episode, env_spec.toolbox, text)
         if not isinstance(reply, Finished):
-            payout = await score_step(episode, setup.reward, setup.scorer)
+            payout = await score_step(episode, env_spec.reward, env_spec.scorer)
             return step_outcome(episode, reply, reward=step_reward(*payout), scores={})
-        if setup.scorer is not None:
-            self.judgement = (await setup.scorer.score([episode.trajectory]))[0]
-        reward = step_reward(self.judgement, stages_to_score(episode, setup.reward, setup.scorer))
+        if env_spec.scorer is not None:
+            self.judgement = (await env_spec.scorer.score([episode.trajectory]))[0]
+        reward = step_reward(self.judgement, stages_to_score(episode, env_spec.reward, env_spec.scorer))
         return step_outcome(episode, reply, reward=reward, scores=score_info(self.judgement, STAGES))
 
     def abandon(self) -> None:
@@ -75,11 +75,11 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
 
     A stage without text adds nothing. Review and answer usually end in the same turn.
     """
-    reading = read_trajectory(trajectory)
-    ends = _ends(reading)
+    parsed = parse_trajectory(trajectory)
+    ends = _ends(parsed)
     rewards: list[float | None] = [None] * len(ends)
     for stage in STAGES:
-        span, score = reading.spans.get(stage), judgement.score(stage)
+        span, score = parsed.spans.get(stage), judgement.score(stage)
         if span and score is not None:
             turn = next(number for number, end in enumerate(ends) if span.end <= end)
             rewards[turn] = (rewards[turn] or 0.0) + score
@@ -88,16 +88,16 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
 
 def turns_of_stage(trajectory: Trajectory, stage: Stage) -> set[int]:
     """The turns in which the stage has text, counted from 0; a turn may belong to several stages."""
-    reading = read_trajectory(trajectory)
-    ends = _ends(reading)
-    span = reading.spans.get(stage, Span(0, 0))
+    parsed = parse_trajectory(trajectory)
+    ends = _ends(parsed)
+    span = parsed.spans.get(stage, Span(0, 0))
     turns = enumerate(zip([0, *ends], ends, strict=False))
     return {number for number, (start, end) in turns if span.start < end and start < span.end}
 
 
-def _ends(reading: Reading) -> list[int]:
+def _ends(parsed: ParsedTrajectory) -> list[int]:
     """Where each turn ends in the policy's joined text."""
-    return list(accumulate(len(turn.text) for turn in reading.turns))
+    return list(accumulate(len(turn.text) for turn in parsed.turns))
 
 
 def require_tested(package: str, tested: str, *, extra: str) -> None:
@@ -129,7 +129,7 @@ def offline_scorer(queries: Sequence[Query] | None = None) -> GroupScorer:
     return GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query for query in chosen})
 
 
-def offline_setup(
+def offline_env_spec(
     *,
     queries: Sequence[Query] | None = None,
     reward: RewardMode = "answer",
@@ -137,8 +137,8 @@ def offline_setup(
     patience: float = 600.0,
     prompt: Prompt = question_prompt,
     system: str = "",
-) -> Setup:
-    """A setup over the shipped tools. `group_size` attempts at a question are judged together.
+) -> EnvSpec:
+    """A spec over the shipped tools. `group_size` attempts at a question are judged together.
 
     A model that was not trained on the scaffold needs its rules: `system=agent_prompt(shipped_toolbox().names).system`.
 
@@ -148,4 +148,4 @@ def offline_setup(
     """
     chosen = offline_queries() if queries is None else tuple(queries)
     scorer = GatheringScorer(offline_scorer(chosen), group_size, patience=patience)
-    return make_setup(queries=chosen, reward=reward, scorer=scorer, prompt=prompt, system=system)
+    return make_env_spec(queries=chosen, reward=reward, scorer=scorer, prompt=prompt, system=system)

@@ -1,7 +1,7 @@
 """SkyRL-Gym: an episode as a BaseTextEnv, with a reward for every turn.
 
     class MyEnv(ResearchTextEnv):                          # my_module.py
-        research = make_setup(reward="stagewise", scorer=...)
+        research = make_env_spec(reward="stagewise", scorer=...)
     skyrl_gym.register(id="rubricem", entry_point="my_module:MyEnv")
 
 The string lets every worker of a trainer find the class; each calls it from a pool of threads.
@@ -13,7 +13,7 @@ from rubricem_env.adapters.session import EpisodeSession, require_tested, turn_r
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.env.research_env import Setup
+from rubricem_env.env.research_env import EnvSpec
 from rubricem_env.env.step import StepOutcome
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")
@@ -26,7 +26,7 @@ Messages = list[dict[str, str]]
 class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL-Gym is absent where types are checked
     """One episode; subclass it and set `research`. The extra fields of a data row name its question by `query_key`."""
 
-    research: ClassVar[Setup]
+    research: ClassVar[EnvSpec]
     _loop: ClassVar[LoopThread]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -36,7 +36,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
 
     def __init__(self, env_config: Any = None, extras: Any = None) -> None:
         super().__init__()
-        del env_config  # The setup has every setting.
+        del env_config  # The spec has every setting.
         key = (extras or {}).get("query_key")
         if key is None:
             raise UsageError("the data row has no query_key; add the key of its question to the row's extra fields.")
@@ -46,7 +46,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         self._last: StepOutcome | None = None
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
-        """The data set's prompt; if it is empty, the setup's system message, if it has one, and the question."""
+        """The data set's prompt; if it is empty, the spec's system message, if it has one, and the question."""
         system = [{"role": "system", "content": self.research.system}] if self.research.system else []
         messages = prompt or [*system, {"role": "user", "content": self._session.prompt}]
         return messages, {"query_key": self._query.key}

@@ -2,7 +2,7 @@
 
 A plugin is a module of yours, found by its name on the path:
 
-    MyTaskset, MyHarness = research_plugin(make_setup(scorer=...))
+    MyTaskset, MyHarness = research_plugin(make_env_spec(scorer=...))
     __all__ = ["MyHarness", "MyTaskset"]
 """
 
@@ -14,7 +14,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Continue, Episode, Finished
-from rubricem_env.env.research_env import Setup
+from rubricem_env.env.research_env import EnvSpec
 from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
@@ -31,15 +31,15 @@ TRAJECTORY = "rubricem_trajectory"
 
 
 class ResearchData(vf.TaskData):  # type: ignore[misc,unused-ignore]  # verifiers is absent where types are checked
-    """One question, by its key in the setup."""
+    """One question, by its key in the spec."""
 
     query_key: str
 
 
 class ResearchTask(vf.Task[ResearchData, vf.State, vf.TaskConfig]):  # type: ignore[misc,unused-ignore]
-    """Scores the finished episode, within its group if the setup's scorer gathers."""
+    """Scores the finished episode, within its group if the spec's scorer gathers."""
 
-    research: Setup
+    research: EnvSpec
 
     @vf.reward(weight=1.0)  # type: ignore[untyped-decorator,unused-ignore]
     async def stage_scores(self, trace: Any) -> dict[str, float]:
@@ -58,9 +58,9 @@ class ResearchTask(vf.Task[ResearchData, vf.State, vf.TaskConfig]):  # type: ign
 
 
 class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: ignore[misc,unused-ignore]
-    """The questions of a setup; subclass it and set `research`."""
+    """The questions of a spec; subclass it and set `research`."""
 
-    research: ClassVar[Setup]
+    research: ClassVar[EnvSpec]
 
     def load(self) -> Iterable[ResearchTask]:
         """A task for each question, in their order."""
@@ -74,7 +74,7 @@ class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: igno
 class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused-ignore]
     """Plays the episode; every model call goes through the endpoint of verifiers."""
 
-    research: ClassVar[Setup]
+    research: ClassVar[EnvSpec]
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
@@ -106,7 +106,7 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-def research_plugin(setup: Setup) -> tuple[type[ResearchTaskset], type[ResearchHarness]]:
-    """The two classes of a plugin over one setup; name them in a module and list the names in `__all__`."""
-    fields = {"research": setup}
+def research_plugin(env_spec: EnvSpec) -> tuple[type[ResearchTaskset], type[ResearchHarness]]:
+    """The two classes of a plugin over one spec; name them in a module and list the names in `__all__`."""
+    fields = {"research": env_spec}
     return type("Taskset", (ResearchTaskset,), fields), type("Harness", (ResearchHarness,), fields)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text, UnitScore
 
@@ -60,8 +60,8 @@ def _rubric_id(stage: Stage, polarity: Polarity, description: str) -> str:
     return hashlib.sha256(f"{stage}\0{polarity}\0{_wording(description)}".encode()).hexdigest()[:16]
 
 
-FULL_MARK = 2
-Mark = Annotated[int, Field(strict=True, ge=0, le=FULL_MARK)]
+FULL_SCORE = 2
+Score = Annotated[int, Field(strict=True, ge=0, le=FULL_SCORE)]
 """0 absent, 1 partial, 2 full. Strict: True and 1.0 are refused, which Literal[0, 1, 2] would let in."""
 
 
@@ -72,26 +72,25 @@ class RubricScore(Frozen):
     """
 
     rubric_id: Text
-    mark: Annotated[float, Field(ge=0.0, le=FULL_MARK, validation_alias=AliasChoices("mark", "score"))]
-    """`score` in older files."""
+    score: Annotated[float, Field(ge=0.0, le=FULL_SCORE)]
     justification: Text = ""
-    marks: tuple[Mark, ...] = ()
+    scores: tuple[Score, ...] = ()
     """The score of each member of an ensemble; empty for a single judge."""
 
     @classmethod
-    def whole(cls, rubric_id: str, mark: int, justification: str) -> "RubricScore":
+    def whole(cls, rubric_id: str, score: int, justification: str) -> "RubricScore":
         """A single judge's score; the justification is truncated."""
-        return cls(rubric_id=rubric_id, mark=float(mark), justification=shorten(justification))
+        return cls(rubric_id=rubric_id, score=float(score), justification=shorten(justification))
 
     @property
-    def score(self) -> int:
+    def rounded(self) -> int:
         """The nearest whole score; halves round up."""
-        return int(self.mark + 0.5)
+        return int(self.score + 0.5)
 
     @property
     def spread(self) -> int:
         """The highest minus the lowest score of an ensemble's members."""
-        return max(self.marks) - min(self.marks) if self.marks else 0
+        return max(self.scores) - min(self.scores) if self.scores else 0
 
 
 MAX_JUSTIFICATION_CHARS = 1_000
@@ -108,7 +107,7 @@ class StageScore(Frozen):
 
     kind: Literal["score"] = "score"
     score: UnitScore
-    verdicts: tuple[RubricScore, ...] = ()
+    rubric_scores: tuple[RubricScore, ...] = ()
     missing: bool = False
     """The stage never happened: its score is 0, without a call of the judge."""
 

@@ -19,8 +19,8 @@ from pydantic import Field, model_validator
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import Turn, parse_turn
-from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, render_notice, render_observation
 
 
@@ -136,9 +136,9 @@ class Episode:
             seed=self._seed,
         )
 
-    def read(self) -> Reading:
+    def read(self) -> ParsedTrajectory:
         """The record with its stages, citations and violations; turns are not parsed again."""
-        return read_trajectory(self.trajectory, turns=self._turns)
+        return parse_trajectory(self.trajectory, turns=self._turns)
 
     def emit(self, text: str, *, thought: str = "") -> Reply:
         """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.

@@ -24,7 +24,7 @@ from rubricem_env.domain.trajectory import Origin, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.rewards import RewardMode, Scorer, check_reward
 from rubricem_env.env.step import take_step
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_env.tools.base import LocalToolbox, Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
@@ -143,32 +143,32 @@ _BLOCK_BEGINS = re.compile(r"(?<=>)(?=<(?!cite|/))")
 WIDTH = 100
 
 
-def render_ansi(reading: Reading, *, colour: bool = True) -> str:
+def render_ansi(parsed: ParsedTrajectory, *, colour: bool = True) -> str:
     """The whole episode as text. Control characters are escaped, so that no page can control the terminal."""
-    lines = [_paint(f"Question: {_printable(reading.trajectory.question)}", "1", colour)]
+    lines = [_paint(f"Question: {_printable(parsed.trajectory.question)}", "1", colour)]
     offset = 0
     shown: Stage | None = None
-    for segment in reading.trajectory.segments:
+    for segment in parsed.trajectory.segments:
         if segment.origin is Origin.TOOL:
             lines.append(_paint(_wrapped(segment.text, "  │ "), GREY, colour))
         if segment.origin is not Origin.POLICY:
             continue
-        for stage, text in _by_stage(reading, offset, segment.text):
+        for stage, text in _by_stage(parsed, offset, segment.text):
             if stage is not shown:
                 heading = f"── {stage.value.upper()} ".ljust(WIDTH, "─")
                 lines.append(_paint(f"\n{heading}", f"1;{COLOURS[stage]}", colour))
                 shown = stage
             lines.append(_paint(_wrapped(text, "  "), COLOURS[stage], colour))
         offset += len(segment.text)
-    ending = reading.trajectory.ending
+    ending = parsed.trajectory.ending
     lines.append(_paint(f"\n── {ending.value if ending else 'running'}", "1", colour))
     return "\n".join(line for line in lines if line.strip())
 
 
-def _by_stage(reading: Reading, offset: int, text: str) -> list[tuple[Stage, str]]:
+def _by_stage(parsed: ParsedTrajectory, offset: int, text: str) -> list[tuple[Stage, str]]:
     """The parts of one policy segment, each with its stage."""
     parts = []
-    for stage, span in reading.spans.items():
+    for stage, span in parsed.spans.items():
         start, end = max(span.start - offset, 0), min(span.end - offset, len(text))
         if start < end:
             parts.append((stage, text[start:end]))
@@ -200,8 +200,8 @@ def question_prompt(query: Query) -> str:
     return query.question
 
 
-class Setup(NamedTuple):
-    """What all episodes of an environment share; `make_setup` checks it and fills in the shipped world."""
+class EnvSpec(NamedTuple):
+    """What all episodes of an environment share; `make_env_spec` checks it and fills in the shipped world."""
 
     queries: tuple[Query, ...]
     toolbox: Toolbox
@@ -227,7 +227,7 @@ class Setup(NamedTuple):
         return query
 
 
-def make_setup(
+def make_env_spec(
     *,
     queries: Sequence[Query] | None = None,
     toolbox: Toolbox | None = None,
@@ -236,8 +236,8 @@ def make_setup(
     scorer: Scorer | None = None,
     prompt: Prompt = question_prompt,
     system: str = "",
-) -> Setup:
-    """A setup; the defaults are the shipped almanac, the paper's limits and no reward.
+) -> EnvSpec:
+    """An environment's spec; the defaults are the shipped almanac, the paper's limits and no reward.
 
     Raises:
         ConfigError: the reward mode is unknown, or needs a scorer.
@@ -260,7 +260,7 @@ def make_setup(
             raise UsageError(f"prompt returned {_kind(text)} for a query; it must return the text that reset() gives.")
         return text
 
-    return Setup(
+    return EnvSpec(
         offline_queries() if queries is None else _read_queries(queries),
         shipped_toolbox() if toolbox is None else toolbox,
         limits or EpisodeLimits(),
@@ -312,7 +312,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         prompt: Prompt = question_prompt,
         render_mode: str | None = None,
     ) -> None:
-        self.setup = make_setup(
+        self.env_spec = make_env_spec(
             queries=queries, toolbox=toolbox, limits=limits, reward=reward, scorer=scorer, prompt=prompt
         )
         self.render_mode = render_mode
@@ -326,17 +326,17 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         `options` may name it instead: {"query": Query(...)}, or {"question": "...", "answer_format": "short"}.
         """
         super().reset(seed=seed)
-        query = choose_query(options or {}, self.setup.queries, self.np_random)
-        prompt = self.setup.prompt(query)
-        self._episode = Episode(query, prompt=prompt, limits=self.setup.limits, seed=seed)
+        query = choose_query(options or {}, self.env_spec.queries, self.np_random)
+        prompt = self.env_spec.prompt(query)
+        self._episode = Episode(query, prompt=prompt, limits=self.env_spec.limits, seed=seed)
         return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Take the policy's next emission; the class describes the result."""
         if not isinstance(action, str):
             raise UsageError(f"the action is {_kind(action)}; it must be the text of one emission, a str.")
-        setup = self.setup
-        step = take_step(self.episode, action, toolbox=setup.toolbox, mode=setup.reward, scorer=setup.scorer)
+        env_spec = self.env_spec
+        step = take_step(self.episode, action, toolbox=env_spec.toolbox, mode=env_spec.reward, scorer=env_spec.scorer)
         return self._loop.run(step)
 
     @property

@@ -19,7 +19,7 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
-from rubricem_env.env.research_env import AnyText, Prompt, choose_query, make_setup, question_prompt, render_ansi
+from rubricem_env.env.research_env import AnyText, Prompt, choose_query, make_env_spec, question_prompt, render_ansi
 from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_info, stages_of, stages_to_score, step_reward
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.tools.base import Toolbox
@@ -57,7 +57,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         if num_envs < 1:
             raise UsageError(f"num_envs is {num_envs}; a vector environment needs at least one episode.")
         self.num_envs = num_envs
-        self.setup = make_setup(
+        self.env_spec = make_env_spec(
             queries=queries, toolbox=toolbox, limits=limits, reward=reward, scorer=scorer, prompt=prompt
         )
         self.render_mode = render_mode
@@ -82,13 +82,13 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             if mask[index]:
                 given = seeds[index]
                 rng = self.np_random if given is None else np.random.default_rng(given)
-                query = choose_query(options, self.setup.queries, rng)
-                prompt = self.setup.prompt(query)
-                self._episodes[index] = Episode(query, prompt=prompt, limits=self.setup.limits, seed=given)
+                query = choose_query(options, self.env_spec.queries, rng)
+                prompt = self.env_spec.prompt(query)
+                self._episodes[index] = Episode(query, prompt=prompt, limits=self.env_spec.limits, seed=given)
                 self._paid[index] = ()
                 info = {"query_key": query.key, "answer_format": query.answer_format.value}
                 infos = self._add_info(infos, info, index)
-            observations.append(self.setup.prompt(self._episode(index).query))
+            observations.append(self.env_spec.prompt(self._episode(index).query))
         return tuple(observations), infos
 
     def step(self, actions: Sequence[str]) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Infos]:
@@ -135,7 +135,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
     async def _advance(self, episode: Episode, text: str) -> Continue | Finished:
         if episode.ending is not None:
             return Finished(episode.ending)
-        return await advance(episode, self.setup.toolbox, text)
+        return await advance(episode, self.env_spec.toolbox, text)
 
     async def _pay(self, episodes: Sequence[Episode]) -> list[Payout]:
         """What this step pays each episode, each stage once.
@@ -145,7 +145,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         no later group of its question.
         """
         payouts: list[Payout] = [(None, ())] * len(episodes)
-        scorer = self.setup.scorer
+        scorer = self.env_spec.scorer
         if scorer is None:
             return payouts
         due = tuple(self._due(episodes))
@@ -167,10 +167,10 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
                 groups[episode.query.key].append(index)
         for group in groups.values():
             if all(episodes[index].is_over for index in group):
-                stages = stages_of(self.setup.reward)
+                stages = stages_of(self.env_spec.reward)
             else:
                 alone = episodes[group[0]] if len(group) == 1 else None
-                stages = () if alone is None else stages_to_score(alone, self.setup.reward, self.setup.scorer)
+                stages = () if alone is None else stages_to_score(alone, self.env_spec.reward, self.env_spec.scorer)
             if stages:
                 yield group, stages
 

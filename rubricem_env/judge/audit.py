@@ -15,11 +15,11 @@ from pydantic import ConfigDict, Field
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.judgement import Mark, Rubric, RubricScore
+from rubricem_env.domain.judgement import Rubric, RubricScore, Score
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.base import Group, Judge, ScoringRequest, present_stages
 from rubricem_env.judge.scoring import GroupJudgement, score_trajectory
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 
 class Agreement(NamedTuple):
@@ -75,10 +75,10 @@ async def probe_length(
     answer_rubrics = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
 
     async def score(trajectory: Trajectory) -> float | None:
-        found = await judge.score(ScoringRequest(trajectory.question, read_trajectory(trajectory), answer_rubrics))
-        return score_trajectory((Stage.ANSWER,), answer_rubrics, opinions=found.opinions, failure=found.failure).score(
-            Stage.ANSWER
-        )
+        found = await judge.score(ScoringRequest(trajectory.question, parse_trajectory(trajectory), answer_rubrics))
+        return score_trajectory(
+            (Stage.ANSWER,), answer_rubrics, rubric_scores=found.rubric_scores, failure=found.failure
+        ).score(Stage.ANSWER)
 
     async def gain(plain: Trajectory) -> float | None:
         padded = pad_answer(plain)
@@ -95,7 +95,7 @@ class LabelledExample(Frozen):
 
     trajectory: Trajectory
     rubric: Rubric
-    label: Mark
+    label: Score
 
 
 class Calibration(NamedTuple):
@@ -103,31 +103,33 @@ class Calibration(NamedTuple):
 
     overall: Agreement
     by_stage: tuple[tuple[Stage, Agreement], ...]
-    opinions: tuple[RubricScore | None, ...]
+    rubric_scores: tuple[RubricScore | None, ...]
     """The judge's score of each example; None where it gave none."""
 
 
 async def calibrate(judge: Judge, examples: Sequence[LabelledExample]) -> Calibration:
     """Score every example, one call each, and compare with the labels."""
-    opinions = await run_together(_score_example(judge, example) for example in examples)
+    rubric_scores = await run_together(_score_example(judge, example) for example in examples)
     scored = [
-        (opinion.score, e.label, e.rubric.stage) for opinion, e in zip(opinions, examples, strict=True) if opinion
+        (score.rounded, example.label, example.rubric.stage)
+        for score, example in zip(rubric_scores, examples, strict=True)
+        if score
     ]
     stages = [(stage, [(score, label) for score, label, own in scored if own is stage]) for stage in STAGES]
     return Calibration(
         overall=measure_agreement([(score, label) for score, label, _ in scored]),
         by_stage=tuple((stage, measure_agreement(own)) for stage, own in stages if own),
-        opinions=tuple(opinions),
+        rubric_scores=tuple(rubric_scores),
     )
 
 
 async def _score_example(judge: Judge, example: LabelledExample) -> RubricScore | None:
-    reading = read_trajectory(example.trajectory)
+    parsed = parse_trajectory(example.trajectory)
     # The arithmetic gives a missing stage 0 without asking the judge, and so does this.
-    if not reading.happened(example.rubric.stage):
+    if not parsed.happened(example.rubric.stage):
         return RubricScore.whole(example.rubric.id, 0, "the stage never happened")
-    found = await judge.score(ScoringRequest(example.trajectory.question, reading, (example.rubric,)))
-    return found.opinions.get(example.rubric.id)
+    found = await judge.score(ScoringRequest(example.trajectory.question, parsed, (example.rubric,)))
+    return found.rubric_scores.get(example.rubric.id)
 
 
 class AuditSettings(Frozen):
@@ -235,18 +237,18 @@ class HeldOutAudit:
         self, group: Group, judgement: GroupJudgement, index: int
     ) -> tuple[list[tuple[Stage, float, float]], list[tuple[int, int]]]:
         """Pairs of (training, held-out) scores of one rollout: of its stages, and of its single rubrics."""
-        reading, trained = group.readings[index], judgement.rollouts[index]
-        present = present_stages(reading)
+        parsed, trained = group.trajectories[index], judgement.rollouts[index]
+        present = present_stages(parsed)
         rubrics = tuple(r for r in self._rubrics.get(group.key, judgement.rubrics) if r.stage in present)
         seed = derive_seed(self._seed, judgement.step, group.key, "held out", index)
-        found = await self._judge.score(ScoringRequest(group.query.question, reading, rubrics, seed))
-        held_out = score_trajectory(present, rubrics, opinions=found.opinions, failure=found.failure)
+        found = await self._judge.score(ScoringRequest(group.query.question, parsed, rubrics, seed))
+        held_out = score_trajectory(present, rubrics, rubric_scores=found.rubric_scores, failure=found.failure)
         scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
         stage_pairs = [(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
         score_pairs = [
-            (opinion.score, found.opinions[opinion.rubric_id].score)
-            for opinion in trained.opinions
-            if opinion.rubric_id in found.opinions
+            (score.rounded, found.rubric_scores[score.rubric_id].rounded)
+            for score in trained.rubric_scores
+            if score.rubric_id in found.rubric_scores
         ]
         return stage_pairs, score_pairs
 

@@ -19,7 +19,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Rubric, RubricScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.rubrics import RubricSet, StageCaps
-from rubricem_env.scaffold.reading import Reading, read_trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 _NONE: Mapping[str, RubricScore] = MappingProxyType({})
 
@@ -28,7 +28,7 @@ class Contrast(NamedTuple):
     """Attempts at one question, to be contrasted."""
 
     question: str
-    readings: tuple[Reading, ...]
+    trajectories: tuple[ParsedTrajectory, ...]
     known: RubricSet = RubricSet()
     """Existing rubrics: persistent and active ones are not to be proposed again, retired ones may be."""
     step: int = 0
@@ -50,15 +50,15 @@ class ScoringRequest(NamedTuple):
     """One attempt and the rubrics to score it by. The caller leaves out rubrics of stages that never happened."""
 
     question: str
-    reading: Reading
+    parsed: ParsedTrajectory
     rubrics: tuple[Rubric, ...]
     seed: int = 0
 
 
 class ScoringResult(NamedTuple):
-    """Scores by rubric id. A rubric that is not in `opinions` was not scored, which is not a score of 0."""
+    """Scores by rubric id. A rubric that is not in `rubric_scores` was not scored, which is not a score of 0."""
 
-    opinions: Mapping[str, RubricScore] = _NONE
+    rubric_scores: Mapping[str, RubricScore] = _NONE
     failure: str = ""
     """Why rubrics were not scored."""
     is_answer_only: bool = False
@@ -78,9 +78,9 @@ class Judge(Protocol):
     async def score(self, request: ScoringRequest) -> ScoringResult: ...
 
 
-def present_stages(reading: Reading) -> tuple[Stage, ...]:
+def present_stages(parsed: ParsedTrajectory) -> tuple[Stage, ...]:
     """The stages that happened."""
-    return tuple(stage for stage in STAGES if reading.happened(stage))
+    return tuple(stage for stage in STAGES if parsed.happened(stage))
 
 
 EMPTY = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
@@ -98,10 +98,10 @@ class ReflectionTask(NamedTuple):
     """Reflections written about one attempt, with the judgement of the attempt."""
 
     question: str
-    reading: Reading
+    parsed: ParsedTrajectory
     judgement: Judgement
     rubrics: tuple[Rubric, ...]
-    """The rubrics of the judgement's verdicts, as in `GroupJudgement.rubrics`."""
+    """The rubrics of the judgement's scores, as in `GroupJudgement.rubrics`."""
     candidates: tuple[str, ...]
     mode: ReflectionMode = "listwise"
     seed: int = 0
@@ -120,19 +120,21 @@ class ReflectionJudge(Protocol):
     """Scores reflections. Failures are values, as with `Judge`."""
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
-        """One opinion for each candidate, in the task's order."""
+        """One score for each candidate, in the task's order."""
 
 
 class Group(NamedTuple):
     """All attempts at one question that are judged together, as readings."""
 
     query: Query
-    readings: tuple[Reading, ...]
+    trajectories: tuple[ParsedTrajectory, ...]
 
     @classmethod
-    def of(cls, query: Query, attempts: Iterable[Trajectory | Reading]) -> "Group":
+    def of(cls, query: Query, attempts: Iterable[Trajectory | ParsedTrajectory]) -> "Group":
         """A group of attempts; one that has been read already is not read again."""
-        return cls(query, tuple(one if isinstance(one, Reading) else read_trajectory(one) for one in attempts))
+        return cls(
+            query, tuple(one if isinstance(one, ParsedTrajectory) else parse_trajectory(one) for one in attempts)
+        )
 
     @property
     def key(self) -> str:
@@ -141,20 +143,20 @@ class Group(NamedTuple):
     @property
     def intact(self) -> tuple[int, ...]:
         """Indices of the attempts that no infrastructure failure ended: the others say nothing about the policy."""
-        endings = (reading.trajectory.ending for reading in self.readings)
+        endings = (parsed.trajectory.ending for parsed in self.trajectories)
         return tuple(index for index, ending in enumerate(endings) if ending is not Ending.ABANDONED)
 
     @property
     def has_contrast(self) -> bool:
         """Whether two intact attempts differ: otherwise there is nothing to contrast."""
-        return len({self.readings[index].policy_text for index in self.intact}) > 1
+        return len({self.trajectories[index].policy_text for index in self.intact}) > 1
 
     @property
     def fingerprint(self) -> str:
         """A hash of the policy's texts and the question's own rubrics, in order."""
         digest = hashlib.sha256()
-        for reading in self.readings:
-            digest.update(f"{len(reading.policy_text)}\0{reading.policy_text}".encode("utf-8", "replace"))
+        for parsed in self.trajectories:
+            digest.update(f"{len(parsed.policy_text)}\0{parsed.policy_text}".encode("utf-8", "replace"))
         digest.update("\0".join(rubric.id for rubric in self.query.rubrics).encode())
         return digest.hexdigest()[:16]
 
@@ -207,32 +209,32 @@ class EnsembleJudge:
     async def score(self, request: ScoringRequest) -> ScoringResult:
         """Combined scores. Members that scored the answer alone count only where no member scored everything."""
         found = await run_together(member.score(request) for member in self._members)
-        whole = [findings for findings in found if findings.opinions and not findings.is_answer_only]
-        usable = whole or [findings for findings in found if findings.opinions]
-        failure = "; ".join(findings.failure for findings in found if findings.failure)
+        whole = [result for result in found if result.rubric_scores and not result.is_answer_only]
+        usable = whole or [result for result in found if result.rubric_scores]
+        failure = "; ".join(result.failure for result in found if result.failure)
         if not usable:
-            return ScoringResult(failure=failure or "no member of the ensemble gave a mark")
-        opinions = {}
+            return ScoringResult(failure=failure or "no member of the ensemble gave a score")
+        rubric_scores = {}
         for rubric in request.rubrics:
-            given = [findings.opinions[rubric.id] for findings in usable if rubric.id in findings.opinions]
+            given = [result.rubric_scores[rubric.id] for result in usable if rubric.id in result.rubric_scores]
             if given:
-                opinions[rubric.id] = self._combined(rubric.id, given)
-        hashes = dict.fromkeys(findings.prompt_hash for findings in usable if findings.prompt_hash)
-        return ScoringResult(opinions, failure=failure, is_answer_only=not whole, prompt_hash="+".join(hashes))
+                rubric_scores[rubric.id] = self._combined(rubric.id, given)
+        hashes = dict.fromkeys(result.prompt_hash for result in usable if result.prompt_hash)
+        return ScoringResult(rubric_scores, failure=failure, is_answer_only=not whole, prompt_hash="+".join(hashes))
 
     def _combined(self, rubric_id: str, given: Sequence[RubricScore]) -> RubricScore:
-        marks = tuple(int(opinion.mark) for opinion in given)
-        mark = _combine(marks, self._combine)
+        scores = tuple(int(rubric_score.score) for rubric_score in given)
+        score = _combine(scores, self._combine)
         # The justification is that of the member nearest to the combined score.
-        why = min(given, key=lambda opinion: abs(opinion.mark - mark)).justification
-        if mark != int(mark):
-            why = f"mean {mark:.2f} of the marks {', '.join(map(str, marks))}: {why}"
-        return RubricScore(rubric_id=rubric_id, mark=mark, justification=why, marks=marks)
+        why = min(given, key=lambda rubric_score: abs(rubric_score.score - score)).justification
+        if score != int(score):
+            why = f"mean {score:.2f} of the scores {', '.join(map(str, scores))}: {why}"
+        return RubricScore(rubric_id=rubric_id, score=score, justification=why, scores=scores)
 
 
-def _combine(marks: Sequence[int], combine: Combine) -> float:
+def _combine(scores: Sequence[int], combine: Combine) -> float:
     if combine == "majority":
-        counts = Counter(marks)
-        return float(min(counts, key=lambda mark: (-counts[mark], mark)))
-    trimmed = combine == "trimmed" and len(marks) > 2
-    return fmean(sorted(marks)[1:-1] if trimmed else marks)
+        counts = Counter(scores)
+        return float(min(counts, key=lambda score: (-counts[score], score)))
+    trimmed = combine == "trimmed" and len(scores) > 2
+    return fmean(sorted(scores)[1:-1] if trimmed else scores)

@@ -101,7 +101,7 @@ class LLMJudge:
             drafts = await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
             return Proposal(failure=str(failure))
-        shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
+        shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
         is_open = not self._settings.gate
         faults = [None if is_open else refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
         admitted = [draft for draft, fault in zip(drafts, faults, strict=True) if not fault]
@@ -123,30 +123,30 @@ class LLMJudge:
             found = await self._score(request, self._settings.retry)
         except ModelError as failure:
             return await self._score_answer(request, str(failure))
-        unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in found.opinions}
+        unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in found.rubric_scores}
         if not unscored:
             return found
         # A stage without one score is a failed scoring (choices B5, B7); a scored answer need not be asked for again.
         if Stage.ANSWER in unscored:
             return await self._score_answer(request, found.failure)
         answer = {rubric.id for rubric in rubrics if rubric.stage is Stage.ANSWER}
-        opinions = {key: opinion for key, opinion in found.opinions.items() if key in answer}
-        return found._replace(opinions=opinions, is_answer_only=True) if opinions else found
+        rubric_scores = {key: score for key, score in found.rubric_scores.items() if key in answer}
+        return found._replace(rubric_scores=rubric_scores, is_answer_only=True) if rubric_scores else found
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
-        """One opinion for each candidate; what the judge does not score is unscored, never 0."""
+        """One score for each candidate; what the judge does not score is unscored, never 0."""
         written = [index for index, text in enumerate(task.candidates) if text.strip()]
         groups = [written] if task.mode == "listwise" else [[index] for index in written]
-        opinions: dict[int, CandidateScore] = {}
+        candidate_scores: dict[int, CandidateScore] = {}
         for found in await run_together(self._judge_candidates(task, group) for group in groups if group):
-            opinions |= found
+            candidate_scores |= found
         objections = await self._read_again(
             task.question, {index: task.candidates[index] for index in written}, task.seed
         )
         for index, why in objections.items():
-            opinions[index] = opinions[index]._replace(refusal=why)
+            candidate_scores[index] = candidate_scores[index]._replace(refusal=why)
         empty = CandidateScore(EMPTY, "the candidate is empty")
-        return tuple(opinions.get(index, empty) for index in range(len(task.candidates)))
+        return tuple(candidate_scores.get(index, empty) for index in range(len(task.candidates)))
 
     def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
         return ChatRequest(
@@ -215,13 +215,13 @@ class LLMJudge:
         found, is_exact = await ask_for(self._model, call, parse=parse, retry=retry, timing=self._timing)
         if not is_exact:
             found = {**await self._repair(call, rubrics, found=found), **found}
-        opinions = {
+        rubric_scores = {
             rubrics[index].id: RubricScore.whole(rubrics[index].id, entry.score, entry.justification)
             for index, entry in sorted(found.items())
         }
-        left = len(rubrics) - len(opinions)
+        left = len(rubrics) - len(rubric_scores)
         failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
-        return ScoringResult(opinions, failure=failure, prompt_hash=_HASHES[SCORE])
+        return ScoringResult(rubric_scores, failure=failure, prompt_hash=_HASHES[SCORE])
 
     async def _repair(
         self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, prompting.WireScore]
@@ -276,10 +276,10 @@ class LLMJudge:
 
 def _render_contrast(contrast: Contrast, *, tokens: int) -> str:
     """The group in delimited blocks: shuffled, anonymous, with the rubrics that exist already."""
-    order = open_generator(contrast.seed, "order").permutation(len(contrast.readings))
-    each = tokens // max(1, len(contrast.readings))
+    order = open_generator(contrast.seed, "order").permutation(len(contrast.trajectories))
+    each = tokens // max(1, len(contrast.trajectories))
     attempts = [
-        {"attempt": f"T{number}", **prompting.render_stages(contrast.readings[chosen], tokens=each)}
+        {"attempt": f"T{number}", **prompting.render_stages(contrast.trajectories[chosen], tokens=each)}
         for number, chosen in enumerate(order, start=1)
     ]
     known = contrast.known
@@ -373,7 +373,7 @@ def _fields(row: object) -> tuple[str, str, float | None]:
 
 def _render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskSettings) -> str:
     """Question, criteria, attempt and its answer, each in a delimited block: first what a group shares, which is cached."""
-    stages = prompting.render_stages(request.reading, tokens=settings.trajectory_tokens)
+    stages = prompting.render_stages(request.parsed, tokens=settings.trajectory_tokens)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
     is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
@@ -403,7 +403,7 @@ def _render_task(task: ReflectionTask, numbered: Mapping[int, int], *, tokens: i
     ]
     contents = [
         ("QUESTION", prompting.shorten_middle(neutralize(task.question), prompting.QUESTION_CHARS)),
-        ("TRAJECTORY", prompting.render_stages(task.reading, tokens=tokens)),
+        ("TRAJECTORY", prompting.render_stages(task.parsed, tokens=tokens)),
         ("MARKS", _render_scores(task)),
         ("CANDIDATES", candidates),
     ]
@@ -420,13 +420,13 @@ def _render_scores(task: ReflectionTask) -> dict[str, Any]:
             continue
         criteria = [
             {
-                "criterion": neutralize(rubrics[verdict.rubric_id].title),
-                "polarity": rubrics[verdict.rubric_id].polarity,
-                "mark": verdict.score,
-                "why": neutralize(verdict.justification),
+                "criterion": neutralize(rubrics[score.rubric_id].title),
+                "polarity": rubrics[score.rubric_id].polarity,
+                "score": score.rounded,
+                "why": neutralize(score.justification),
             }
-            for verdict in outcome.verdicts
-            if verdict.rubric_id in rubrics
+            for score in outcome.rubric_scores
+            if score.rubric_id in rubrics
         ]
         scores[stage.value] = {"score": round(outcome.score, 3), "missing": outcome.missing, "criteria": criteria}
     return scores

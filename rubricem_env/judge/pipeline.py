@@ -57,16 +57,16 @@ def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: Rub
 
 def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[str, Any]:
     """Each stage with its score or why it has none, and one row for each scored rubric."""
-    opinions = {opinion.rubric_id: opinion for opinion in rollout.opinions}
+    rubric_scores = {score.rubric_id: score for score in rollout.rubric_scores}
     criteria = [
         {
             **rubric.model_dump(mode="json", exclude={"provenance"}),
-            "score": opinions[rubric.id].score,
-            "justification": opinions[rubric.id].justification,
-            **({"marks": list(opinions[rubric.id].marks)} if opinions[rubric.id].marks else {}),
+            "score": rubric_scores[rubric.id].rounded,
+            "justification": rubric_scores[rubric.id].justification,
+            **({"scores": list(rubric_scores[rubric.id].scores)} if rubric_scores[rubric.id].scores else {}),
         }
         for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage))
-        if rubric.id in opinions
+        if rubric.id in rubric_scores
     ]
     return {
         "stages": {stage.value: _describe_stage(rollout.judgement.outcome(stage)) for stage in STAGES},
@@ -74,7 +74,7 @@ def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[
         "answer_only": rollout.is_answer_only,
         "failure": rollout.failure or None,
         "prompt_hash": rollout.prompt_hash or None,
-        "bait": list(rollout.bait),
+        "injections": list(rollout.injections),
     }
 
 
@@ -114,11 +114,13 @@ class StepJudge:
         merged: dict[str, Group] = {}
         slices = []
         for group in groups:
-            first = merged.get(group.key, group._replace(readings=()))
-            merged[group.key] = first._replace(readings=first.readings + group.readings)
-            slices.append((group.key, slice(len(first.readings), len(first.readings) + len(group.readings))))
+            first = merged.get(group.key, group._replace(trajectories=()))
+            merged[group.key] = first._replace(trajectories=first.trajectories + group.trajectories)
+            slices.append(
+                (group.key, slice(len(first.trajectories), len(first.trajectories) + len(group.trajectories)))
+            )
         finished: list[GroupJudgement] = []
-        num_rollouts = sum(len(group.readings) for group in merged.values())
+        num_rollouts = sum(len(group.trajectories) for group in merged.values())
 
         async def judge(group: Group) -> None:
             finished.append(await self._judge_once(group, step=step))
@@ -147,24 +149,24 @@ class StepJudge:
                 await run_together(
                     self._score(
                         ScoringRequest(
-                            group.query.question, reading, used, derive_seed(settings.seed, step, group.key, "score", i)
+                            group.query.question, parsed, used, derive_seed(settings.seed, step, group.key, "score", i)
                         ),
                         proposal.failure,
                     )
-                    for i, reading in enumerate(group.readings)
+                    for i, parsed in enumerate(group.trajectories)
                 )
             )
             # A group without one valid intact attempt says nothing about its rubrics.
             intact = [rollouts[index] for index in group.intact]
             if any(rollout.is_valid for rollout in intact):
-                marks: dict[str, list[float]] = defaultdict(list)
+                scores: dict[str, list[float]] = defaultdict(list)
                 for rollout in intact:
                     if rollout.is_valid and not rollout.is_answer_only:
-                        for opinion in rollout.opinions:
-                            marks[opinion.rubric_id].append(opinion.mark)
+                        for score in rollout.rubric_scores:
+                            scores[score.rubric_id].append(score.score)
                 limit = settings.archive_limit
                 self.buffer.replace(
-                    group.key, rubrics.pruned(marks, caps=settings.caps, step=step, archive_limit=limit)
+                    group.key, rubrics.pruned(scores, caps=settings.caps, step=step, archive_limit=limit)
                 )
         return GroupJudgement(
             query_key=group.key,
@@ -210,31 +212,31 @@ class StepJudge:
         if not group.has_contrast:
             return rubrics, Proposal()
         seed = derive_seed(self.settings.seed, step, group.key, "propose")
-        intact = tuple(group.readings[index] for index in group.intact)
+        intact = tuple(group.trajectories[index] for index in group.intact)
         proposal = await self.judge.propose(Contrast(group.query.question, intact, known=rubrics, step=step, seed=seed))
         return rubrics.with_proposed(proposal.rubrics, step=step), proposal
 
     async def _score(self, request: ScoringRequest, proposal_failure: str) -> RolloutJudgement:
-        present = present_stages(request.reading)
+        present = present_stages(request.parsed)
         asked = tuple(rubric for rubric in request.rubrics if rubric.stage in present)
-        with span("evaluate", self.judge.name, of=request.reading.trajectory) as judged:
-            findings = await self.judge.score(request._replace(rubrics=asked)) if asked else ScoringResult()
-            note_scores(judged, asked, findings.opinions)
+        with span("evaluate", self.judge.name, of=request.parsed.trajectory) as judged:
+            result = await self.judge.score(request._replace(rubrics=asked)) if asked else ScoringResult()
+            note_scores(judged, asked, result.rubric_scores)
         judgement = score_trajectory(
             present,
             request.rubrics,
-            opinions=findings.opinions,
-            failure=findings.failure,
+            rubric_scores=result.rubric_scores,
+            failure=result.failure,
             proposal_failure=proposal_failure,
         )
         failed = next((one for one in map(judgement.outcome, STAGES) if isinstance(one, Unscored) and one.detail), None)
         return RolloutJudgement(
             judgement=judgement,
-            opinions=tuple(findings.opinions.values()),
-            is_answer_only=findings.is_answer_only,
-            failure=findings.failure or (failed.detail if failed else ""),
-            prompt_hash=findings.prompt_hash,
-            bait=find_injections(request.reading.policy_text),
+            rubric_scores=tuple(result.rubric_scores.values()),
+            is_answer_only=result.is_answer_only,
+            failure=result.failure or (failed.detail if failed else ""),
+            prompt_hash=result.prompt_hash,
+            injections=find_injections(request.parsed.policy_text),
         )
 
 

@@ -16,11 +16,11 @@ from pydantic import ValidationError, create_model
 
 from rubricem_env.domain.base import STAGES, Frozen, Span, Stage, UnitScore
 from rubricem_env.domain.inputs import package_text
-from rubricem_env.domain.judgement import Mark
+from rubricem_env.domain.judgement import Score
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import RESERVED, SNIPPET
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text
 from rubricem_env.tools.render import estimate_tokens
 
@@ -36,16 +36,16 @@ _NAMES = "|".join(sorted(RESERVED, key=len, reverse=True))
 _TAG = re.compile(rf"<\s*+(/?)\s*+({_NAMES})(?![\w-])[^<>]*+>", re.IGNORECASE | re.ASCII)
 
 
-def find_repeats(reading: Reading) -> tuple[Span, ...]:
+def find_repeats(parsed: ParsedTrajectory) -> tuple[Span, ...]:
     """The spans of the policy's text that repeat the reference block of the prompt, in order.
 
     Only long runs of the block's own words count, and only after a tag of its name, closed or not. So a policy cannot
     hide other text, and a lesson in its own words is judged with its plan.
     """
-    segments = reading.trajectory.segments
+    segments = parsed.trajectory.segments
     prompt = "".join(segment.text for segment in segments if segment.origin is Origin.PROMPT)
     block = ShownText(span.of(prompt) for span in _after_openings(prompt))
-    written = reading.policy_text
+    written = parsed.policy_text
     return tuple(
         Span(span.start + found.start, span.start + found.end)
         for span in _after_openings(written)
@@ -136,7 +136,7 @@ WireProposal = create_model(
 class WireScore(Frozen):
     index: int
     justification: str
-    score: Mark
+    score: Score
 
 
 class WireReflectionScore(Frozen):
@@ -208,13 +208,13 @@ _PAGE, _STEP, _CITED, _ANSWER = range(4)
 _SHOWN_SNIPPET = re.compile(rf'<{SNIPPET} id="(?P<id>[^"<>]*)">.*?</{SNIPPET}>', re.DOTALL)
 
 
-def render_stages(reading: Reading, *, tokens: int = TRAJECTORY_TOKENS) -> dict[str, Any]:
+def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) -> dict[str, Any]:
     """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened.
 
     What is longer than the limit is shortened from the lowest rank up, in equal proportion within a rank, with a note of
     how much was left out. Tokens are estimated.
     """
-    pieces = _shorten_to(list(_pieces(reading)), tokens)
+    pieces = _shorten_to(list(_pieces(parsed)), tokens)
     stages: dict[str, Any] = {}
     for stage in STAGES:
         own = groupby((piece for piece in pieces if piece.stage is stage), key=lambda one: (one.author, one.segment))
@@ -222,8 +222,8 @@ def render_stages(reading: Reading, *, tokens: int = TRAJECTORY_TOKENS) -> dict[
             {"agent" if author is Origin.POLICY else "tool_output": "".join(part.text for part in parts)}
             for (author, _), parts in own
         ]
-        stages[stage.value] = shown if reading.happened(stage) else None
-        if stages[stage.value] and reading.breaks_off(stage):
+        stages[stage.value] = shown if parsed.happened(stage) else None
+        if stages[stage.value] and parsed.breaks_off(stage):
             stages[stage.value].append({"note": TRUNCATED})
     return stages
 
@@ -249,26 +249,26 @@ def shorten_middle(text: str, limit: int) -> str:
     return f"{text[: limit - tail]} [... {len(text) - limit} characters left out ...] {text[len(text) - tail :]}"
 
 
-def _pieces(reading: Reading) -> Iterator[_Piece]:
+def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
     """The policy's and the tools' text in order. The snippets that the answer cites stand apart within an observation."""
-    repeats = find_repeats(reading)
+    repeats = find_repeats(parsed)
     offset = 0
-    for number, segment in enumerate(reading.trajectory.segments):
+    for number, segment in enumerate(parsed.trajectory.segments):
         if segment.origin is Origin.POLICY:
             end = offset + len(segment.text)
-            for stage, span in reading.spans.items():
+            for stage, span in parsed.spans.items():
                 own = Span(max(span.start, offset), min(span.end, end))
-                text = leave_out(repeats, reading.policy_text, within=own) if own.end > own.start else ""
+                text = leave_out(repeats, parsed.policy_text, within=own) if own.end > own.start else ""
                 if text.strip():
                     yield _Piece(stage, Origin.POLICY, text, _ANSWER if stage is Stage.ANSWER else _STEP, number)
             offset = end
         elif segment.origin is Origin.TOOL:
             # The stage of the last character before it: the one that made the tool call.
-            spans = reading.spans.items()
+            spans = parsed.spans.items()
             stage = next((stage for stage, span in spans if span.start < offset <= span.end), Stage.RESEARCH)
             text, begin = inert_tool_text(segment), 0
             for found in _SHOWN_SNIPPET.finditer(text):
-                if found["id"] in reading.citations.known:
+                if found["id"] in parsed.citations.known:
                     yield _Piece(stage, Origin.TOOL, text[begin : found.start()], _PAGE, number)
                     yield _Piece(stage, Origin.TOOL, found[0], _CITED, number)
                     begin = found.end()

@@ -16,7 +16,7 @@ from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Polarity, Rubric
-from rubricem_env.judge.scoring import mark_variance
+from rubricem_env.judge.scoring import score_variance
 from rubricem_env.scaffold.admission import find_fault
 from rubricem_env.scaffold.copies import COPIED_WORDS, ShownText
 
@@ -109,14 +109,14 @@ class RubricSet(Frozen):
         return RubricSet(persistent=self.persistent, active=tuple(active.values()), archive=archive)
 
     def pruned(
-        self, marks: Mapping[str, Sequence[float]], *, caps: StageCaps, step: int, archive_limit: int
+        self, scores: Mapping[str, Sequence[float]], *, caps: StageCaps, step: int, archive_limit: int
     ) -> "RubricSet":
         """Retire rubrics that separate nothing, then reduce each stage to its cap (choices B8-B11).
 
-        `marks` has each rubric's scores over the valid rollouts. With fewer than two there is nothing to measure, and
+        `scores` has each rubric's scores over the valid rollouts. With fewer than two there is nothing to measure, and
         the rubric keeps its variance.
         """
-        variances = {key: mark_variance(own) for key, own in marks.items() if len(own) > 1}
+        variances = {key: score_variance(own) for key, own in scores.items() if len(own) > 1}
         measured = [
             entry.model_copy(update={"variance": variances.get(entry.rubric.id, entry.variance)})
             for entry in self.active

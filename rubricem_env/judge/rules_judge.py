@@ -34,7 +34,7 @@ from rubricem_env.judge.rubrics import refuse_rubric
 from rubricem_env.judge.scoring import fulfillment, separating_rubrics
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import PARENTS, PLAN, STATE_EVALUATION
-from rubricem_env.scaffold.reading import Reading, answered_calls, find_citations, is_same_query
+from rubricem_env.scaffold.parsed import ParsedTrajectory, answered_calls, find_citations, is_same_query
 
 _WORD = re.compile(r"[^\W_]+(?:[.,:/-][^\W_]+)*")
 _TAG = re.compile(r"<[^<>]*>")
@@ -107,16 +107,16 @@ class Facts(NamedTuple):
     """One attempt at one question."""
 
     question_terms: tuple[str, ...]
-    reading: Reading
+    parsed: ParsedTrajectory
     calls: tuple[tuple[ToolCall, ToolStatus | None], ...]
     """Each executed call with its status; None in files that do not say."""
 
     def stage_text(self, stage: Stage) -> str:
-        return plain_text(self.reading.stage_text(stage))
+        return plain_text(self.parsed.stage_text(stage))
 
     def section(self, name: str) -> str:
         """One section of the first plan or the last review; empty where it was not written."""
-        blocks = [(block, turn.text) for turn in self.reading.turns for block in turn.named(PARENTS[name])]
+        blocks = [(block, turn.text) for turn in self.parsed.turns for block in turn.named(PARENTS[name])]
         for block, text in blocks[:1] if PARENTS[name] == PLAN else blocks[-1:]:
             return next((section.inner(text) for section in block.sections if section.name == name), "")
         return ""
@@ -137,26 +137,26 @@ class Facts(NamedTuple):
     @property
     def evaluations(self) -> tuple[str, ...]:
         """The state evaluations, in order."""
-        return tuple(block.inner(turn.text) for turn in self.reading.turns for block in turn.named(STATE_EVALUATION))
+        return tuple(block.inner(turn.text) for turn in self.parsed.turns for block in turn.named(STATE_EVALUATION))
 
     def known_ids(self, text: str) -> tuple[str, ...]:
         """Shown snippets that the text names."""
-        return tuple(dict.fromkeys(found for found in _SNIPPET_ID.findall(text) if found in self.reading.shown))
+        return tuple(dict.fromkeys(found for found in _SNIPPET_ID.findall(text) if found in self.parsed.shown))
 
 
-def gather_facts(question: str, reading: Reading) -> Facts:
+def gather_facts(question: str, parsed: ParsedTrajectory) -> Facts:
     """The facts of one attempt."""
-    return Facts(question_terms=key_terms(question), reading=reading, calls=tuple(_calls(reading)))
+    return Facts(question_terms=key_terms(question), parsed=parsed, calls=tuple(_calls(parsed)))
 
 
-def _calls(reading: Reading) -> Iterator[tuple[ToolCall, ToolStatus | None]]:
+def _calls(parsed: ParsedTrajectory) -> Iterator[tuple[ToolCall, ToolStatus | None]]:
     """The executed calls as the episode recorded them; in files from elsewhere, as the policy wrote them.
 
     A record of a call that the policy did not write is a file's own claim and counts as the policy's call, if any.
     """
-    answers = list(answered_calls(reading))
+    answers = list(answered_calls(parsed))
     if all(segment.observation is None for segment, _ in answers):
-        yield from ((turn.call, None) for turn in reading.turns if turn.call is not None)
+        yield from ((turn.call, None) for turn in parsed.turns if turn.call is not None)
     for segment, written in answers:
         record = segment.observation
         if record is not None and record.call is not None and record.status is not None and written is not None:
@@ -301,7 +301,7 @@ def _audits_question(facts: Facts) -> Scored:
 
 @_rule("Names the evidence behind its verdicts")
 def _names_evidence(facts: Facts) -> Scored:
-    text = facts.reading.stage_text(Stage.REVIEW)
+    text = facts.parsed.stage_text(Stage.REVIEW)
     known = facts.known_ids(text)
     names = ", ".join(known[:6]) or "no shown snippet"
     return min(2, len(known)), f"names {names}: {find_quote(text, [i.casefold() for i in known])}"
@@ -323,9 +323,9 @@ def _answers(facts: Facts) -> Scored:
 
 @_rule("Claims carry citations that resolve")
 def _cites(facts: Facts) -> Scored:
-    answer = facts.reading.answer or ""
+    answer = facts.parsed.answer or ""
     sentences = len(_SENTENCE_END.findall(plain_text(answer))) or int(bool(answer))
-    resolving = sum(any(i in facts.reading.shown for i in citation.ids) for citation in find_citations(answer))
+    resolving = sum(any(i in facts.parsed.shown for i in citation.ids) for citation in find_citations(answer))
     share = resolving / sentences if sentences else 0.0
     quote = find_quote(facts.stage_text(Stage.ANSWER))
     return 2 if share >= 0.5 else int(share > 0), f"{resolving} resolving citations in {sentences} sentences: {quote}"
@@ -333,7 +333,7 @@ def _cites(facts: Facts) -> Scored:
 
 @_rule("Cites what was never shown")
 def _invents_citations(facts: Facts) -> Scored:
-    unknown, known = facts.reading.citations.unknown, len(facts.reading.citations.known)
+    unknown, known = facts.parsed.citations.unknown, len(facts.parsed.citations.known)
     if not unknown:
         return 0, f"all {known} cited snippets were shown"
     return 1 if len(unknown) < known else 2, f"never shown: {', '.join(unknown[:6])}"
@@ -342,7 +342,7 @@ def _invents_citations(facts: Facts) -> Scored:
 @_rule("Breaks off")
 def _breaks_off(facts: Facts) -> Scored:
     ending = facts.stage_text(Stage.ANSWER).strip()[-100:]
-    return 0 if facts.reading.is_complete else 2, f"the answer ends with “{ending}”"
+    return 0 if facts.parsed.is_complete else 2, f"the answer ends with “{ending}”"
 
 
 @_rule("Speaks to whoever rates it")
@@ -363,7 +363,7 @@ NAMES_A_FAULT = 0.34
 
 
 def judge_reflections(task: ReflectionTask) -> tuple[CandidateScore, ...]:
-    """One opinion for each candidate, in order; an empty candidate scores 0."""
+    """One score for each candidate, in order; an empty candidate scores 0."""
     empty = CandidateScore(EMPTY, "the candidate is empty")
     return tuple(_judge(task, text) if text.strip() else empty for text in task.candidates)
 
@@ -386,13 +386,13 @@ def _judge(task: ReflectionTask, text: str) -> CandidateScore:
 
 def _faults(task: ReflectionTask) -> list[Rubric]:
     """The rubrics that the attempt lost score by, the greatest loss first; at most five."""
-    verdicts: dict[str, RubricScore] = {}
+    scored: dict[str, RubricScore] = {}
     for stage in STAGES:
         outcome = task.judgement.outcome(stage)
         if isinstance(outcome, StageScore):
-            verdicts |= {verdict.rubric_id: verdict for verdict in outcome.verdicts}
-    known = [rubric for rubric in task.rubrics if rubric.id in verdicts]
-    lost = {rubric.id: rubric.weight * (1 - fulfillment(rubric, verdicts[rubric.id].score)) for rubric in known}
+            scored |= {score.rubric_id: score for score in outcome.rubric_scores}
+    known = [rubric for rubric in task.rubrics if rubric.id in scored]
+    lost = {rubric.id: rubric.weight * (1 - fulfillment(rubric, scored[rubric.id].rounded)) for rubric in known}
     # The title of a flaw names the flaw, that of a quality what was missing; a reflection should name either.
     faults = [rubric for rubric in known if lost[rubric.id] > 0]
     return sorted(faults, key=lambda r: (-lost[r.id], r.polarity == "positive", r.id))[:5]
@@ -464,29 +464,29 @@ class RulesJudge:
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """The checks on which the group's attempts differ, those that separate it best first."""
-        group = [gather_facts(contrast.question, reading) for reading in contrast.readings]
-        shown = ShownText.in_trajectories(reading.trajectory for reading in contrast.readings)
+        group = [gather_facts(contrast.question, parsed) for parsed in contrast.trajectories]
+        shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
         rules = rules_for(contrast.question, contrast.step)
-        marked = [
-            (rubric, [float(score(facts)[0]) for facts in group if facts.reading.happened(rubric.stage)])
+        rated = [
+            (rubric, [float(score(facts)[0]) for facts in group if facts.parsed.happened(rubric.stage)])
             for rubric, score in (*rules, *pooled_rules(group, rules))
         ]
-        drafts = tuple(separating_rubrics(marked))
+        drafts = tuple(separating_rubrics(rated))
         faults = [refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
         admitted = tuple(draft for draft, fault in zip(drafts, faults, strict=True) if not fault)
         return Proposal(admitted, refused=tuple(filter(None, faults)))
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
         """Scores for every rubric of a stage that happened: by its rule, or by its key terms where it has none."""
-        facts = gather_facts(request.question, request.reading)
+        facts = gather_facts(request.question, request.parsed)
         rules = {rubric.id: score for rubric, score in rules_for(request.question)}
-        there = set(present_stages(request.reading))
-        opinions = {}
+        there = set(present_stages(request.parsed))
+        rubric_scores = {}
         for rubric in request.rubrics:
             if rubric.stage in there:
                 score, reason = rules.get(rubric.id, partial(score_by_terms, rubric))(facts)
-                opinions[rubric.id] = RubricScore.whole(rubric.id, score, reason)
-        return ScoringResult(opinions)
+                rubric_scores[rubric.id] = RubricScore.whole(rubric.id, score, reason)
+        return ScoringResult(rubric_scores)
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """Three dimensions for each candidate, against the rubrics that the judgement lost."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import (
-    FULL_MARK,
+    FULL_SCORE,
     Judgement,
     Rubric,
     RubricScore,
@@ -28,14 +28,18 @@ MISSING = StageScore(score=0.0, missing=True)
 """The score of a stage that never happened. No judge is asked: an empty stage avoids every flaw and would score 1."""
 
 
-def fulfillment(rubric: Rubric, mark: float) -> float:
+def fulfillment(rubric: Rubric, score: float) -> float:
     """The score as a share, t = s/2; a flaw's is inverted, t = 1 - s/2."""
-    share = mark / FULL_MARK
+    share = score / FULL_SCORE
     return share if rubric.polarity == "positive" else 1.0 - share
 
 
 def score_stage(
-    rubrics: Sequence[Rubric], opinions: Mapping[str, RubricScore], *, failure: str = "", proposal_failure: str = ""
+    rubrics: Sequence[Rubric],
+    rubric_scores: Mapping[str, RubricScore],
+    *,
+    failure: str = "",
+    proposal_failure: str = "",
 ) -> StageScore | Unscored:
     """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored none.
 
@@ -46,22 +50,22 @@ def score_stage(
         return Unscored(reason="judge_failed", detail=f"no rubric could be proposed: {proposal_failure}")
     if not rubrics:
         return Unscored(reason="no_rubric")
-    scored = [(rubric, opinions[rubric.id]) for rubric in rubrics if rubric.id in opinions]
+    scored = [(rubric, rubric_scores[rubric.id]) for rubric in rubrics if rubric.id in rubric_scores]
     if not scored:
         detail = failure or "the judge returned no usable score for this stage"
         return Unscored(reason="judge_failed", detail=detail)
     # fsum makes the result independent of the order of the rubrics.
     total = math.fsum(rubric.weight for rubric, _ in scored)
-    gained = math.fsum(rubric.weight * fulfillment(rubric, opinion.mark) for rubric, opinion in scored)
-    verdicts = tuple(opinion for _, opinion in scored)
-    return StageScore(score=min(1.0, max(0.0, gained / total)), verdicts=verdicts)
+    gained = math.fsum(rubric.weight * fulfillment(rubric, score.score) for rubric, score in scored)
+    stage_score = min(1.0, max(0.0, gained / total))
+    return StageScore(score=stage_score, rubric_scores=tuple(score for _, score in scored))
 
 
 def score_trajectory(
     present: Iterable[Stage],
     rubrics: Sequence[Rubric],
     *,
-    opinions: Mapping[str, RubricScore],
+    rubric_scores: Mapping[str, RubricScore],
     failure: str = "",
     proposal_failure: str = "",
 ) -> Judgement:
@@ -69,7 +73,7 @@ def score_trajectory(
     outcomes: dict[Stage, StageScore | Unscored] = dict.fromkeys(STAGES, MISSING)
     for stage in present:
         own = [rubric for rubric in rubrics if rubric.stage is stage]
-        outcomes[stage] = score_stage(own, opinions, failure=failure, proposal_failure=proposal_failure)
+        outcomes[stage] = score_stage(own, rubric_scores, failure=failure, proposal_failure=proposal_failure)
     return Judgement.of(outcomes)
 
 
@@ -146,18 +150,18 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
     return GroupScores(scores, valid, scored)
 
 
-def mark_variance(marks: Sequence[float]) -> float:
+def score_variance(scores: Sequence[float]) -> float:
     """How well a rubric separates a group: the population variance of its scores, exactly 0.0 where all agree."""
-    return pvariance(marks) if marks else 0.0
+    return pvariance(scores) if scores else 0.0
 
 
 MAX_PER_STAGE = 4
 """Rubrics that a judge without a model proposes for one stage."""
 
 
-def separating_rubrics(marked: Iterable[tuple[Rubric, Sequence[float]]]) -> Iterator[Rubric]:
-    """The rubrics whose marks differ over a group, by stage; of each stage the few that separate it best."""
-    rated = [(mark_variance(marks), rubric) for rubric, marks in marked]
+def separating_rubrics(judged: Iterable[tuple[Rubric, Sequence[float]]]) -> Iterator[Rubric]:
+    """The rubrics whose scores differ over a group, by stage; of each stage the few that separate it best."""
+    rated = [(score_variance(scores), rubric) for rubric, scores in judged]
     rated.sort(key=lambda one: (-one[0], -one[1].weight, one[1].title))
     for stage in STAGES:
         yield from [rubric for variance, rubric in rated if variance > 0 and rubric.stage is stage][:MAX_PER_STAGE]
@@ -167,13 +171,13 @@ class RolloutJudgement(Frozen):
     """The judgement of one trajectory, with the rubric scores that it rests on."""
 
     judgement: Judgement
-    opinions: tuple[RubricScore, ...] = ()
+    rubric_scores: tuple[RubricScore, ...] = ()
     is_answer_only: bool = False
     """The full call failed, and only the answer has a score (choice B7)."""
     failure: Text = ""
     prompt_hash: Text = ""
     """Of the scoring prompt; empty where no model was asked."""
-    bait: tuple[Text, ...] = ()
+    injections: tuple[Text, ...] = ()
     """Kinds of prompt injection against the judge that were found in the trajectory. It does not change the score."""
 
     @property

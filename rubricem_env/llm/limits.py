@@ -312,17 +312,17 @@ LEASE_SECONDS = 120.0
 """How long a slot may be occupied: one of a process that died is free again after it."""
 
 
-class Turns(Protocol):
+class LimiterProtocol(Protocol):
     """Whatever hands out turns at one server: a `Limiter`, or another process's."""
 
     def slot(self, tokens: int) -> AbstractAsyncContextManager[None]: ...
 
 
-LimiterOf = Callable[[str, Rates], Turns]
+LimiterOf = Callable[[str, Rates], LimiterProtocol]
 """The limiter of a server by its name and its rates."""
 
 
-def own_limiter(server: str, rates: Rates) -> Turns:
+def own_limiter(server: str, rates: Rates) -> LimiterProtocol:
     """A limiter for this process alone."""
     return Limiter(rates, Timing.real())
 

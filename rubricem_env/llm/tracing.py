@@ -106,12 +106,12 @@ def note_result(called: Any, call: ToolCall, result: ToolResult) -> None:
         _note(called, failed, {"gen_ai.tool.call.arguments": query, "gen_ai.tool.call.result": snippets})
 
 
-def note_scores(judged: Any, rubrics: Iterable[Rubric], opinions: Mapping[str, RubricScore]) -> None:
+def note_scores(judged: Any, rubrics: Iterable[Rubric], rubric_scores: Mapping[str, RubricScore]) -> None:
     """An event for each rubric that was scored, by its stage and id; its words may quote text."""
     for rubric in rubrics:
-        if judged is not None and (opinion := opinions.get(rubric.id)) is not None:
+        if judged is not None and (rubric_score := rubric_scores.get(rubric.id)) is not None:
             name = f"{rubric.stage.value} {rubric.id}"
-            told = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": opinion.mark}
+            told = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": rubric_score.score}
             judged.add_event("gen_ai.evaluation.result", told)
 
 

@@ -9,20 +9,25 @@ from rubricem_env.domain.judgement import Rubric, RubricScore
 from rubricem_env.domain.trajectory import Ending, Observation, Origin, Segment, ToolCall, ToolStatus, Trajectory
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
 
-Marker = Callable[[ScoringRequest, Rubric], int | None]
+RubricScorer = Callable[[ScoringRequest, Rubric], int | None]
 Delay = Callable[[str, object], float]
 
 
 class ScriptedJudge:
-    """Proposes given rubrics and marks by a function; None leaves a rubric unmarked. Latency is simulated on demand."""
+    """Proposes given rubrics and scores by a function; None leaves a rubric without a score. Latency is simulated on demand."""
 
     def __init__(
-        self, mark: Marker, *, rubrics: tuple[Rubric, ...] = (), delay: Delay | None = None, name: str = "scripted"
+        self,
+        score: RubricScorer,
+        *,
+        rubrics: tuple[Rubric, ...] = (),
+        delay: Delay | None = None,
+        name: str = "scripted",
     ) -> None:
         self.name = name
         self.contrasts: list[Contrast] = []
         self.requests: list[ScoringRequest] = []
-        self._mark = mark
+        self._score_rubric = score
         self._rubrics = rubrics
         self._delay = delay
 
@@ -33,13 +38,17 @@ class ScriptedJudge:
         return Proposal(self._rubrics)
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
-        """The function's marks."""
+        """The function's scores."""
         self.requests.append(request)
         await self._wait("score", request)
-        marks = {rubric.id: self._mark(request, rubric) for rubric in request.rubrics}
-        opinions = {key: RubricScore.whole(key, mark, "scripted") for key, mark in marks.items() if mark is not None}
-        missing = len(marks) - len(opinions)
-        return ScoringResult(opinions, failure=f"{missing} of {len(marks)} were scripted to fail" if missing else "")
+        scores = {rubric.id: self._score_rubric(request, rubric) for rubric in request.rubrics}
+        rubric_scores = {
+            key: RubricScore.whole(key, score, "scripted") for key, score in scores.items() if score is not None
+        }
+        missing = len(scores) - len(rubric_scores)
+        return ScoringResult(
+            rubric_scores, failure=f"{missing} of {len(scores)} were scripted to fail" if missing else ""
+        )
 
     async def _wait(self, phase: str, asked: object) -> None:
         if self._delay is not None:

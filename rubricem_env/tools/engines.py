@@ -56,7 +56,7 @@ ENGINES: Mapping[str, EngineFacts] = MappingProxyType(
 """By the name that a config writes. `plain` is the name of serper in earlier releases."""
 
 
-class Asked(NamedTuple):
+class EngineRequest(NamedTuple):
     """One request: a POST of `body` as JSON where there is one, else a GET."""
 
     path: str = ""
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
 class EngineWire(NamedTuple):
     """The format of one service."""
 
-    ask: Callable[[str, int, Mapping[str, str]], Asked]
+    ask: Callable[[str, int, Mapping[str, str]], EngineRequest]
     """The request for a query, a number of results, and the call's parameters."""
     read: Callable[[Any], ToolResult]
     """The result in the JSON or XML of a reply; KeyError, TypeError or AttributeError where a part is missing."""
@@ -95,11 +95,11 @@ def _read_serper(reply: Any) -> ToolResult:
     return ToolResult.found(snippets, next(filter(None, summaries), ""))
 
 
-def _ask_brave(query: str, limit: int, _: Mapping[str, str]) -> Asked:
+def _ask_brave(query: str, limit: int, _: Mapping[str, str]) -> EngineRequest:
     # A longer query is refused: 400 characters and 50 words.
     short = " ".join(query.split()[:50])[:400]
     sent = {"q": short, "count": str(min(limit, 20)), "text_decorations": "false", "extra_snippets": "true"}
-    return Asked("/res/v1/web/search", sent)
+    return EngineRequest("/res/v1/web/search", sent)
 
 
 def _read_brave(reply: Any) -> ToolResult:
@@ -122,13 +122,13 @@ def _read_searxng(reply: Any) -> ToolResult:
     return result
 
 
-def _ask_scholar(query: str, limit: int, parameters: Mapping[str, str]) -> Asked:
+def _ask_scholar(query: str, limit: int, parameters: Mapping[str, str]) -> EngineRequest:
     sent = {"query": query, "limit": str(limit)}
     if "year" in parameters:
         sent["year"] = "".join(parameters["year"].split())
     if "fieldsofstudy" in parameters:
         sent["fieldsOfStudy"] = ",".join(part.strip() for part in parameters["fieldsofstudy"].split(","))
-    return Asked("/graph/v1/snippet/search", sent)
+    return EngineRequest("/graph/v1/snippet/search", sent)
 
 
 def _read_scholar(reply: Any) -> ToolResult:
@@ -141,14 +141,14 @@ def _read_scholar(reply: Any) -> ToolResult:
     return ToolResult.found(_hits(rows, lambda hit: hit.get("text")))
 
 
-def _ask_openalex(query: str, limit: int, parameters: Mapping[str, str]) -> Asked:
+def _ask_openalex(query: str, limit: int, parameters: Mapping[str, str]) -> EngineRequest:
     filters = ["has_abstract:true"]
     if years := read_years(parameters.get("year", "")):
         filters += [f"from_publication_date:{years[0]:04}-01-01", f"to_publication_date:{years[1]:04}-12-31"]
     fields = "id,doi,title,abstract_inverted_index"
     # These signs are operators of its search.
     sent = {"search": re.sub(r"[?*~|!]", " ", query), "filter": ",".join(filters), "select": fields}
-    return Asked("/works", {**sent, "per_page": str(limit)})
+    return EngineRequest("/works", {**sent, "per_page": str(limit)})
 
 
 def _read_openalex(reply: Any) -> ToolResult:
@@ -164,11 +164,11 @@ def _read_openalex(reply: Any) -> ToolResult:
     return ToolResult.found(_hits(rows, abstract))
 
 
-def _ask_arxiv(query: str, limit: int, parameters: Mapping[str, str]) -> Asked:
+def _ask_arxiv(query: str, limit: int, parameters: Mapping[str, str]) -> EngineRequest:
     search = " OR ".join(f"all:{word}" for word in re.findall(r"\w+", query)[:40])
     if years := read_years(parameters.get("year", "")):
         search = f"({search}) AND submittedDate:[{years[0]:04}01010000 TO {years[1]:04}12312359]"
-    return Asked("/api/query", {"search_query": search, "max_results": str(limit), "sortBy": "relevance"})
+    return EngineRequest("/api/query", {"search_query": search, "max_results": str(limit), "sortBy": "relevance"})
 
 
 def _read_arxiv(feed: Any) -> ToolResult:
@@ -184,13 +184,13 @@ def _read_arxiv(feed: Any) -> ToolResult:
     return ToolResult.found(_hits(rows, lambda row: row["summary"], url="id"))
 
 
-_SERPER = EngineWire(lambda query, limit, _: Asked(body={"q": query, "num": limit}), _read_serper)
+_SERPER = EngineWire(lambda query, limit, _: EngineRequest(body={"q": query, "num": limit}), _read_serper)
 WIRES: Mapping[str, EngineWire] = MappingProxyType(
     {
         "serper": _SERPER,
         "plain": _SERPER,
         "tavily": EngineWire(
-            lambda query, limit, _: Asked(
+            lambda query, limit, _: EngineRequest(
                 "/search", body={"query": query, "max_results": min(limit, 20), "include_answer": True}
             ),
             lambda reply: ToolResult.found(
@@ -198,13 +198,15 @@ WIRES: Mapping[str, EngineWire] = MappingProxyType(
             ),
         ),
         "exa": EngineWire(
-            lambda query, limit, _: Asked(
+            lambda query, limit, _: EngineRequest(
                 "/search", body={"query": query, "numResults": limit, "contents": {"highlights": True}}
             ),
             lambda reply: ToolResult.found(_hits(reply["results"], lambda hit: hit.get("highlights"))),
         ),
         "brave": EngineWire(_ask_brave, _read_brave),
-        "searxng": EngineWire(lambda query, *_: Asked("/search", {"q": query, "format": "json"}), _read_searxng),
+        "searxng": EngineWire(
+            lambda query, *_: EngineRequest("/search", {"q": query, "format": "json"}), _read_searxng
+        ),
         "semantic_scholar": EngineWire(_ask_scholar, _read_scholar),
         "openalex": EngineWire(_ask_openalex, _read_openalex),
         "arxiv": EngineWire(_ask_arxiv, _read_arxiv, is_xml=True),

@@ -14,7 +14,15 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.base import Redactor
-from rubricem_env.llm.limits import RETRYABLE_STATUS, Limiter, Rates, RetryPolicy, Timing, Turns, call_with_retry
+from rubricem_env.llm.limits import (
+    RETRYABLE_STATUS,
+    Limiter,
+    LimiterProtocol,
+    Rates,
+    RetryPolicy,
+    Timing,
+    call_with_retry,
+)
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.base import FunctionTool, Tool, redacted
 from rubricem_env.tools.spec import ToolSpec
@@ -182,7 +190,7 @@ class GuardedTool:
         timing: Timing,
         budget: Meter | None = None,
         redactor: Redactor = str,
-        limiter: Turns | None = None,
+        limiter: LimiterProtocol | None = None,
     ) -> None:
         """Without a `limiter`, the rates of the settings hold for this tool alone."""
         self.spec = backend.spec

@@ -17,7 +17,7 @@ from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
-from rubricem_env.domain.judgement import FULL_MARK, Judgement, Provenance, Rubric, RubricScore
+from rubricem_env.domain.judgement import FULL_SCORE, Judgement, Provenance, Rubric, RubricScore
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import (
     CandidateScore,
@@ -30,7 +30,7 @@ from rubricem_env.judge.base import (
 )
 from rubricem_env.judge.rules_judge import find_quote, judge_reflections, key_terms, plain_text
 from rubricem_env.judge.scoring import score_trajectory, separating_rubrics
-from rubricem_env.scaffold.reading import Reading
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
 
 # The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
@@ -53,19 +53,19 @@ class Evidence(NamedTuple):
     unknown_citations: int
 
     @classmethod
-    def of(cls, reading: Reading) -> "Evidence":
-        answer = plain_text(reading.answer or "")
-        calls = Counter(turn.call.identity for turn in reading.turns if turn.call is not None)
-        shown = (segment.text for segment in reading.trajectory.segments if segment.origin is Origin.TOOL)
+    def of(cls, parsed: ParsedTrajectory) -> "Evidence":
+        answer = plain_text(parsed.answer or "")
+        calls = Counter(turn.call.identity for turn in parsed.turns if turn.call is not None)
+        shown = (segment.text for segment in parsed.trajectory.segments if segment.origin is Origin.TOOL)
         return cls(
-            plan=plain_text(reading.stage_text(Stage.PLAN)),
-            review=plain_text(reading.stage_text(Stage.REVIEW)),
+            plan=plain_text(parsed.stage_text(Stage.PLAN)),
+            review=plain_text(parsed.stage_text(Stage.REVIEW)),
             answer=answer,
             sentences=tuple(_SENTENCE_END.split(answer)),
             shown_pages=frozenset(page for text in shown for page in _PAGE.findall(text)),
             repeated_calls=sum(times - 1 for times in calls.values()),
-            known_citations=len(reading.citations.known),
-            unknown_citations=len(reading.citations.unknown),
+            known_citations=len(parsed.citations.known),
+            unknown_citations=len(parsed.citations.unknown),
         )
 
     def has_shown(self, documents: tuple[str, ...]) -> bool:
@@ -76,12 +76,12 @@ class Evidence(NamedTuple):
 _RUBRICS = TypeAdapter(dict[str, Rubric]).validate_json(package_text("rubricem_env.world", "criteria.json"))
 _GAP_WORDS = ("missing", "not found", "unknown")
 
-Mark = Callable[[Evidence], int]
+TrueScore = Callable[[Evidence], int]
 """The score that an attempt truly deserves by a criterion, from 0 to 2."""
-Criterion = tuple[Rubric, Mark]
+Criterion = tuple[Rubric, TrueScore]
 
 
-def criteria_of(question: Question) -> dict[Rubric, Mark]:
+def criteria_of(question: Question) -> dict[Rubric, TrueScore]:
     """Every criterion of the question, in the order of the stages."""
     return dict((*_plan(question), *_research(question), *_review(question), *_answer(question)))
 
@@ -139,8 +139,8 @@ def _audited(need: Need | ImplicitNeed, seen: Evidence) -> int:
 def _answer(question: Question) -> Iterator[Criterion]:
     is_exact = question.answer_format is AnswerFormat.EXACT
     for need in question.truth.needs[-1:] if is_exact else question.truth.needs:
-        mark = partial(_given, need) if is_exact else partial(_answered, need)
-        yield _criterion("answers a need", mark, title=need.title, sentence=need.sentence)
+        true_score = partial(_given, need) if is_exact else partial(_answered, need)
+        yield _criterion("answers a need", true_score, title=need.title, sentence=need.sentence)
     for duty in question.truth.implicit_needs:
         yield _criterion("answers a convention", partial(_given, duty), title=duty.title, sentence=duty.sentence)
     for trap in {trap.wrong_value: trap for trap in question.truth.traps}.values():
@@ -179,11 +179,11 @@ def _name(need: Need) -> str:
     return need.subject_id.replace("-", " ")
 
 
-def _criterion(name: str, mark: Mark, **words: str) -> Criterion:
+def _criterion(name: str, true_score: TrueScore, **words: str) -> Criterion:
     """The criterion of that name in criteria.json, with its words filled in."""
     draft = _RUBRICS[name]
     texts = {"title": draft.title.format(**words), "description": draft.description.format(**words)}
-    return draft.model_copy(update=texts), mark
+    return draft.model_copy(update=texts), true_score
 
 
 class JudgeKnobs(Frozen):
@@ -222,43 +222,45 @@ class AlmanacJudge:
     async def propose(self, contrast: Contrast) -> Proposal:
         """The criteria that separate the group, the best first."""
         await self._sleep(self._knobs.latency)
-        if self._fails("propose", contrast.step, *(reading.policy_text for reading in contrast.readings)):
+        if self._fails("propose", contrast.step, *(parsed.policy_text for parsed in contrast.trajectories)):
             return Proposal(failure="the judge did not answer (its failure knob is on)")
         question = self._question(contrast.question)
         provenance = Provenance(step=contrast.step, model=self.name)
-        attempts = [(Evidence.of(reading), reading) for reading in contrast.readings]
-        marked = [
-            (rubric, [float(mark(seen)) for seen, reading in attempts if reading.happened(rubric.stage)])
-            for rubric, mark in criteria_of(question).items()
+        attempts = [(Evidence.of(parsed), parsed) for parsed in contrast.trajectories]
+        judged = [
+            (rubric, [float(true_score(seen)) for seen, parsed in attempts if parsed.happened(rubric.stage)])
+            for rubric, true_score in criteria_of(question).items()
         ]
-        best = separating_rubrics(marked)
+        best = separating_rubrics(judged)
         return Proposal(tuple(rubric.model_copy(update={"provenance": provenance}) for rubric in best))
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
         """Scores for the rubrics that are true criteria of the question; others stay unscored."""
         await self._sleep(self._knobs.latency)
-        reading = request.reading
-        if self._fails("score", reading.policy_text):
+        parsed = request.parsed
+        if self._fails("score", parsed.policy_text):
             return ScoringResult(failure="the judge did not answer (its failure knob is on)")
-        marks = {rubric.id: mark for rubric, mark in criteria_of(self._question(request.question)).items()}
-        evidence = Evidence.of(reading)
-        there = set(present_stages(reading))
-        opinions = {}
+        true_scores = {
+            rubric.id: true_score for rubric, true_score in criteria_of(self._question(request.question)).items()
+        }
+        evidence = Evidence.of(parsed)
+        there = set(present_stages(parsed))
+        rubric_scores = {}
         for rubric in request.rubrics:
-            mark = marks.get(rubric.id)
-            if mark is not None and rubric.stage in there:
-                text = reading.stage_text(rubric.stage)
-                score = self._distort(mark(evidence), rubric, text)
-                opinions[rubric.id] = RubricScore.whole(
+            true_score = true_scores.get(rubric.id)
+            if true_score is not None and rubric.stage in there:
+                text = parsed.stage_text(rubric.stage)
+                score = self._distort(true_score(evidence), rubric, text)
+                rubric_scores[rubric.id] = RubricScore.whole(
                     rubric.id, score, find_quote(text, key_terms(rubric.description))
                 )
-        return ScoringResult(opinions)
+        return ScoringResult(rubric_scores)
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
-        judgement = _true_judgement(criteria, task.reading)
+        judgement = _true_judgement(criteria, task.parsed)
         return judge_reflections(task._replace(judgement=judgement, rubrics=tuple(criteria)))
 
     def _question(self, text: str) -> Question:
@@ -272,24 +274,27 @@ class AlmanacJudge:
     def _fails(self, *parts: object) -> bool:
         return open_generator(self._seed, "failure", *parts).random() < self._knobs.failure_rate
 
-    def _distort(self, mark: int, rubric: Rubric, text: str) -> int:
+    def _distort(self, score: int, rubric: Rubric, text: str) -> int:
         draw = open_generator(self._seed, rubric.id, text)
         if draw.random() < self._knobs.noise:
-            mark += 1 if mark == 0 or (mark < FULL_MARK and draw.random() < 0.5) else -1
+            score += 1 if score == 0 or (score < FULL_SCORE and draw.random() < 0.5) else -1
         if len(text) >= 2 * self._usual_length and draw.random() < self._knobs.length_bias:
-            mark += 1
-        return min(FULL_MARK, max(0, mark))
+            score += 1
+        return min(FULL_SCORE, max(0, score))
 
 
-def _true_judgement(criteria: Mapping[Rubric, Mark], reading: Reading) -> Judgement:
-    evidence = Evidence.of(reading)
-    opinions = {rubric.id: RubricScore(rubric_id=rubric.id, mark=mark(evidence)) for rubric, mark in criteria.items()}
-    return score_trajectory(present_stages(reading), tuple(criteria), opinions=opinions)
+def _true_judgement(criteria: Mapping[Rubric, TrueScore], parsed: ParsedTrajectory) -> Judgement:
+    evidence = Evidence.of(parsed)
+    rubric_scores = {
+        rubric.id: RubricScore(rubric_id=rubric.id, score=true_score(evidence))
+        for rubric, true_score in criteria.items()
+    }
+    return score_trajectory(present_stages(parsed), tuple(criteria), rubric_scores=rubric_scores)
 
 
-def true_quality(question: Question, reading: Reading) -> tuple[float, ...]:
+def true_quality(question: Question, parsed: ParsedTrajectory) -> tuple[float, ...]:
     """The weighted share of the question's true criteria that the attempt fulfils.
 
     A number in [0, 1] for each stage, in order; 0 for a stage that never happened.
     """
-    return tuple(_true_judgement(criteria_of(question), reading).score(stage) or 0.0 for stage in STAGES)
+    return tuple(_true_judgement(criteria_of(question), parsed).score(stage) or 0.0 for stage in STAGES)

@@ -9,7 +9,7 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import Ending, Origin, Query, Segment, Trajectory
-from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import GatheringScorer
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN
 from tests.rubricem_env.env.test_rewards import FullMarks
@@ -103,10 +103,10 @@ def test_settings_without_sense_are_refused(size, patience):
 )
 async def test_the_plans_of_a_gathered_group_are_judged_together_with_the_rest(size, asked, paid):
     inner = FullMarks()
-    setup = make_setup(reward="stagewise", scorer=GatheringScorer(inner, size, patience=5))
+    env_spec = make_env_spec(reward="stagewise", scorer=GatheringScorer(inner, size, patience=5))
 
     async def play():
-        session = EpisodeSession(setup, Query(question="Who?"))
+        session = EpisodeSession(env_spec, Query(question="Who?"))
         return [(await session.step(text)).reward for text in (PLAN + CALL, ANSWER)]
 
     assert await asyncio.gather(play(), play()) == [paid, paid]

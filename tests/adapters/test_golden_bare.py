@@ -8,7 +8,7 @@ import pytest
 from docs.adapters.tutor import tutored_query
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
 from rubricem_env.adapters.session import EpisodeSession
-from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import GatheringScorer
 from tests.adapters.golden_group import (
     GOLDEN,
@@ -20,8 +20,8 @@ from tests.adapters.golden_group import (
 )
 
 
-async def play(setup, place):
-    session, write = EpisodeSession(setup, tutored_query(), seed=place), tutor(place)
+async def play(env_spec, place):
+    session, write = EpisodeSession(env_spec, tutored_query(), seed=place), tutor(place)
     step = await session.step(write(session.prompt))
     while not step.is_over:
         step = await session.step(write(step.observation))
@@ -29,14 +29,14 @@ async def play(setup, place):
 
 
 async def test_the_bare_group_scores_as_written_down():
-    setup = make_setup()
-    sessions = [(await play(setup, place))[0] for place in range(SIZE)]
+    env_spec = make_env_spec()
+    sessions = [(await play(env_spec, place))[0] for place in range(SIZE)]
     assert_golden_judgements(await group_scorer().score([session.trajectory for session in sessions]))
 
 
 async def test_episodes_that_are_scored_one_by_one_and_gathered_score_the_same():
-    setup = make_setup(reward="answer", scorer=GatheringScorer(group_scorer(), SIZE))
-    played = await asyncio.gather(*(play(setup, place) for place in range(SIZE)))
+    env_spec = make_env_spec(reward="answer", scorer=GatheringScorer(group_scorer(), SIZE))
+    played = await asyncio.gather(*(play(env_spec, place) for place in range(SIZE)))
     assert_golden_judgements([session.judgement for session, _ in played])
     rows = [[step.info[f"score_{name}"] for name in ("plan", "research", "review", "answer")] for _, step in played]
     assert_golden_scores(rows)

@@ -23,7 +23,7 @@ from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import ScoreEach
 from tests.adapters.golden_group import tutor
 
@@ -31,8 +31,8 @@ SCORES = {Stage.PLAN: 0.5, Stage.RESEARCH: 0.25, Stage.REVIEW: 0.125, Stage.ANSW
 SCORER = ScoreEach(lambda trajectory: Judgement.of({stage: StageScore(score=SCORES[stage]) for stage in STAGES}))
 
 
-async def play(setup):
-    session, write = EpisodeSession(setup, tutored_query(), seed=0), tutor(0)
+async def play(env_spec):
+    session, write = EpisodeSession(env_spec, tutored_query(), seed=0), tutor(0)
     steps = [await session.step(write(session.prompt))]
     while not steps[-1].is_over:
         steps.append(await session.step(write(steps[-1].observation)))
@@ -40,12 +40,12 @@ async def play(setup):
 
 
 async def test_stagewise_the_plan_is_paid_at_once_and_the_rest_at_the_end():
-    _, steps = await play(make_setup(reward="stagewise", scorer=SCORER))
+    _, steps = await play(make_env_spec(reward="stagewise", scorer=SCORER))
     assert [step.reward for step in steps] == [0.5, 0, 0, 1.375]
 
 
 async def test_the_whole_vector_is_told_at_the_end_whatever_is_paid():
-    session, steps = await play(make_setup(reward="answer", scorer=SCORER))
+    session, steps = await play(make_env_spec(reward="answer", scorer=SCORER))
     told = steps[-1].info
     assert [told[f"score_{stage.value}"] for stage in STAGES] == [0.5, 0.25, 0.125, 1.0]
     assert (steps[-1].reward, steps[-1].terminated) == (1.0, True)
@@ -54,36 +54,36 @@ async def test_the_whole_vector_is_told_at_the_end_whatever_is_paid():
 
 
 async def test_without_a_scorer_nothing_is_paid_and_nothing_is_told():
-    session, steps = await play(make_setup())
+    session, steps = await play(make_env_spec())
     assert {step.reward for step in steps} == {0.0}
     assert session.judgement is None
     assert not any(name.startswith("score_") for name in steps[-1].info)
 
 
 async def test_a_finished_episode_is_not_stepped_on():
-    session, _ = await play(make_setup())
+    session, _ = await play(make_env_spec())
     with pytest.raises(UsageError, match="start another"):
         await session.step("more")
 
 
 async def test_an_abandoned_episode_says_so_and_a_finished_one_keeps_its_ending():
-    session = EpisodeSession(make_setup(), tutored_query())
+    session = EpisodeSession(make_env_spec(), tutored_query())
     session.abandon()
     assert session.trajectory.ending is Ending.ABANDONED
-    done, _ = await play(make_setup())
+    done, _ = await play(make_env_spec())
     done.abandon()
     assert done.trajectory.ending is Ending.ANSWERED
 
 
 def test_an_unknown_key_and_a_reward_without_scorer_are_refused():
     with pytest.raises(UsageError, match="names none of the"):
-        make_setup().query("nothing")
+        make_env_spec().query("nothing")
     with pytest.raises(ConfigError, match="needs a scorer"):
-        make_setup(reward="answer")
+        make_env_spec(reward="answer")
 
 
 async def test_turn_rewards_stand_where_stages_end_and_absent_scores_add_nothing():
-    session, steps = await play(make_setup(reward="answer", scorer=SCORER))
+    session, steps = await play(make_env_spec(reward="answer", scorer=SCORER))
     # Plan in turn 1; research ends in turn 3; review and answer in turn 4: 0.125 + 1.
     assert turn_rewards(session.trajectory, session.judgement) == [0.5, None, 0.25, 1.125]
     partial = Judgement.of({Stage.ANSWER: StageScore(score=0.0)})
@@ -92,7 +92,7 @@ async def test_turn_rewards_stand_where_stages_end_and_absent_scores_add_nothing
 
 
 async def test_a_turn_that_reviews_and_answers_belongs_to_both_stages():
-    session, _ = await play(make_setup())
+    session, _ = await play(make_env_spec())
     turns = {stage.value: turns_of_stage(session.trajectory, stage) for stage in STAGES}
     # The tutor plans and calls in its first turn, and reviews and answers in its fourth.
     assert turns == {"plan": {0}, "research": {0, 1, 2}, "review": {3}, "answer": {3}}

@@ -30,13 +30,13 @@ from pydantic import Field
 
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchEnvironment, research_app
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import make_setup, shipped_toolbox
+from rubricem_env.env.research_env import make_env_spec, shipped_toolbox
 from rubricem_env.env.step import advance, step_info
 from rubricem_env.testing import free_port
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
 from tests.bench.test_bench_adapters import play_bare
 
-SETUP = make_setup()
+ENV_SPEC = make_env_spec()
 
 
 class Turn(Action):
@@ -185,11 +185,11 @@ async def compare(rounds, profiled):
     """Seconds of each kind over connections of their own, after a check that all return the same observation."""
     limits = ConcurrencyConfig(max_concurrent_envs=256, session_timeout=1_800.0)
     minimal_app = create_app(MinimalEnvironment, Turn, Read, env_name="minimal", concurrency_config=limits)
-    async with served(minimal_app, MinimalClient) as theirs, served(research_app(SETUP), ResearchClient) as ours:
+    async with served(minimal_app, MinimalClient) as theirs, served(research_app(ENV_SPEC), ResearchClient) as ours:
         kinds = {
             "bare": play_bare,
             "minimal, in process": in_process(MinimalEnvironment, Turn),
-            "ours, in process": in_process(lambda: ResearchEnvironment(SETUP), ResearchAction),
+            "ours, in process": in_process(lambda: ResearchEnvironment(ENV_SPEC), ResearchAction),
             "minimal, served": through(theirs, Turn),
             "ours, served": through(ours, ResearchAction),
         }

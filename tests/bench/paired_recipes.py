@@ -41,8 +41,8 @@ def answer_all(out: Path, rows: LineFile, worlds: int) -> Answers:
             if (run, seed, warmth) in known:
                 continue
             made = answer_worlds(model, range(worlds), "test", temperature=warmth)
-            answers = [round(true_quality(question, rollout.reading)[-1], 4) for question, rollout in made]
-            valid = np.mean([not rollout.reading.rejections for _, rollout in made])
+            answers = [round(true_quality(question, rollout.parsed)[-1], 4) for question, rollout in made]
+            valid = np.mean([not rollout.parsed.rejections for _, rollout in made])
             row = {"run": run, "seed": seed, "temperature": warmth, "valid": round(float(valid), 4), "answers": answers}
             rows.append([json.dumps(row).encode()])
             known[run, seed, warmth] = answers

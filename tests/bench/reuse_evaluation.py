@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.metrics import SETTINGS_FILE
@@ -25,12 +26,11 @@ from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.candidates import ReflectionError
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.local.outputs import resume_run
 from trainers.local.settings import LocalConfig
@@ -59,7 +59,7 @@ async def compare(parts: Parts, *, repeats: int) -> list[Mode]:
 
 async def attempt(
     parts: Parts, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str
-) -> tuple[list[list[Reading]], float]:
+) -> tuple[list[list[ParsedTrajectory]], float]:
     """The readings of `repeats` episodes per question with lessons of the bank, and the share of questions with one."""
     config, served = parts.config, set[str]()
 
@@ -73,20 +73,20 @@ async def attempt(
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     queries = parts.held_out
     seed = derive_seed(config.seed, "reuse", draw)
-    setting = Setting(parts.policy, parts.toolbox, config.limits, sampling)
-    groups = await run_groups(queries, opened, setting, group_size=repeats, concurrency=config.rows, seed=seed)
-    readings = [[read_trajectory(rollout.trajectory) for rollout in group] for group in groups]
-    return readings, len(served) / len(queries)
+    context = RolloutContext(parts.policy, parts.toolbox, config.limits, sampling)
+    groups = await run_groups(queries, opened, context, group_size=repeats, concurrency=config.rows, seed=seed)
+    trajectories = [[parse_trajectory(rollout.trajectory) for rollout in group] for group in groups]
+    return trajectories, len(served) / len(queries)
 
 
-async def reflect_on(parts: Parts, groups: Sequence[Sequence[Reading]], bank: RubricBank) -> None:
+async def reflect_on(parts: Parts, groups: Sequence[Sequence[ParsedTrajectory]], bank: RubricBank) -> None:
     """One unjudged reflection on the first attempt at each question, through the bank's gate."""
     judge = AlmanacJudge(parts.truth.values())  # never called: there is no judge at inference
     reflector = Reflector(parts.policy, judge, bank, settings=parts.config.reflection)
 
-    async def one(reading: Reading) -> None:
+    async def one(parsed: ParsedTrajectory) -> None:
         try:
-            await reflector.reflect_unjudged(reading)
+            await reflector.reflect_unjudged(parsed)
         except ReflectionError:
             return  # An attempt too long to reflect on leaves its question without a lesson; `reused` shows it.
 

@@ -37,7 +37,7 @@ async def measure(changes: list[str], steps: int) -> None:
         before = np.array([time.perf_counter(), time.process_time(), time.thread_time(), 0])
         metrics = await train_step(parts, step, waiting)
         after = np.array([time.perf_counter(), time.process_time(), time.thread_time(), 0])
-        rows.append(after - before + [0, 0, 0, metrics["habits"]["policy_tokens"]])
+        rows.append(after - before + [0, 0, 0, metrics["rollout_stats"]["policy_tokens"]])
         say(f"ahead {config.ahead}, step {step}", rows[-1], has_threads=config.ahead > 0)
     await parts.policy.aclose()
     # The first step has nothing sampled before it, and the last nothing after.

@@ -7,7 +7,7 @@ import pytest
 
 from rubricem_env.adapters.session import EpisodeSession
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import make_setup, shipped_toolbox
+from rubricem_env.env.research_env import make_env_spec, shipped_toolbox
 from rubricem_env.env.step import advance
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY, search
 
@@ -24,9 +24,9 @@ async def play_bare():
 
 
 async def play_sessions():
-    setup = make_setup()
+    env_spec = make_env_spec()
     for turns in ATTEMPTS_MADE:
-        session = EpisodeSession(setup, QUERY)
+        session = EpisodeSession(env_spec, QUERY)
         for turn in turns:
             await session.step(turn)
         assert session.is_over
@@ -47,8 +47,8 @@ def test_bench_openenv_environment(benchmark, loop):
     adapter = pytest.importorskip("rubricem_env.adapters.openenv", reason="needs OpenEnv", exc_type=ValueError)
     from tests.bench.openenv_overhead import in_process
 
-    setup = make_setup()
-    play = in_process(lambda: adapter.ResearchEnvironment(setup), adapter.ResearchAction)
+    env_spec = make_env_spec()
+    play = in_process(lambda: adapter.ResearchEnvironment(env_spec), adapter.ResearchAction)
     measure(benchmark, lambda: loop.run(play()))
 
 
@@ -77,7 +77,7 @@ def test_bench_bare_from_a_thread(benchmark, loop):
 @pytest.mark.benchmark(group=THREADS)
 def test_bench_skyrl(benchmark):
     adapter = pytest.importorskip("rubricem_env.adapters.skyrl", reason="needs SkyRL-Gym", exc_type=ValueError)
-    kind = type("Env", (adapter.ResearchTextEnv,), {"research": make_setup()})
+    kind = type("Env", (adapter.ResearchTextEnv,), {"research": make_env_spec()})
 
     def play():
         for turns in ATTEMPTS_MADE:

@@ -86,12 +86,14 @@ def new_judge():
 async def judge_with_barrier(judge, groups):
     """The same phases with all proposals awaited before the first scoring, as the paper describes its calls."""
     asked = judge.judge
-    proposed = await asyncio.gather(*(asked.propose(Contrast(g.query.question, g.readings, step=1)) for g in groups))
+    proposed = await asyncio.gather(
+        *(asked.propose(Contrast(g.query.question, g.trajectories, step=1)) for g in groups)
+    )
     await asyncio.gather(
         *(
-            asked.score(ScoringRequest(group.query.question, reading, proposal.rubrics))
+            asked.score(ScoringRequest(group.query.question, parsed, proposal.rubrics))
             for group, proposal in zip(groups, proposed, strict=True)
-            for reading in group.readings
+            for parsed in group.trajectories
         )
     )
 

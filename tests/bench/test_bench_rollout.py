@@ -14,7 +14,7 @@ import torch
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
@@ -70,10 +70,10 @@ async def open_query(query, _attempt):
 def roll_out(episodes):
     """Play the episodes; the share of the critical path that the run took, the longest episode's own waiting."""
     tools = SlowTools()
-    setting = Setting(SlowPolicy(writes(*SEARCHES, REPORT)), tools)
+    context = RolloutContext(SlowPolicy(writes(*SEARCHES, REPORT)), tools)
     queries = [Query(question=f"{n}?") for n in range(episodes // 8)]
     began = time.perf_counter()
-    groups = asyncio.run(run_groups(queries, open_query, setting, group_size=8, concurrency=256))
+    groups = asyncio.run(run_groups(queries, open_query, context, group_size=8, concurrency=256))
     took = time.perf_counter() - began
     assert sum(rollout.is_valid for group in groups for rollout in group) == episodes
     return took / (max(tools.waited.values()) + (CALLS + 1) * TURN_SECONDS)

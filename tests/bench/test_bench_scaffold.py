@@ -7,10 +7,10 @@ import timeit
 
 import lxml.html
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.reading import read_trajectory
 
 SENTENCE = "The reported figure differs between the two editions, and the later one says 41 km, which a note confirms. "
 SEARCHES = 9
@@ -62,7 +62,7 @@ def record(request: pytest.FixtureRequest) -> Trajectory:
 
 def test_our_reading(benchmark, record):
     benchmark.group = f"{len(whole_text(record)) // 1000} kB, {len(record.policy_text) // 1000} kB of it the policy's"
-    assert benchmark(read_trajectory, record).is_complete
+    assert benchmark(parse_trajectory, record).is_complete
 
 
 def test_lxml_parsing_the_same_text(benchmark, record):
@@ -74,9 +74,9 @@ def test_lxml_parsing_the_same_text(benchmark, record):
 def test_twice_the_text_takes_at_most_2_2_times_as_long(benchmark, kind):
     once = KINDS[kind]
     twice = Trajectory(question="q", segments=once.segments * 2)
-    seconds = {1: best_of(read_trajectory, once), 2: best_of(read_trajectory, twice)}
+    seconds = {1: best_of(parse_trajectory, once), 2: best_of(parse_trajectory, twice)}
     benchmark.extra_info["ratio"] = seconds[2] / seconds[1]
-    benchmark.pedantic(read_trajectory, args=(twice,), rounds=20)
+    benchmark.pedantic(parse_trajectory, args=(twice,), rounds=20)
     assert seconds[2] / seconds[1] <= 2.2
 
 

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.look import summary
 from rubricem_agent.cli.main import app
 from rubricem_env.domain.trajectory import load_trajectory
-from rubricem_env.scaffold.reading import read_trajectory
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in HERE.glob("*.expected.json"))
@@ -18,11 +18,11 @@ NAMES = sorted(path.name.removesuffix(".expected.json") for path in HERE.glob("*
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reading_is_what_a_person_reads(name):
     expected = json.loads((HERE / f"{name}.expected.json").read_text(encoding="utf-8"))
-    reading = summary(read_trajectory(load_trajectory((HERE / f"{name}.json").read_text(encoding="utf-8"))))
-    codes = [{"code": found["code"], "turn": found["turn"]} for found in reading["violations"]]
+    parsed = summary(parse_trajectory(load_trajectory((HERE / f"{name}.json").read_text(encoding="utf-8"))))
+    codes = [{"code": found["code"], "turn": found["turn"]} for found in parsed["violations"]]
     assert codes == expected["violations"]
     for key in ("stages", "citations", "answer", "complete"):
-        assert reading[key] == expected[key], key
+        assert parsed[key] == expected[key], key
 
 
 def test_inspect_prints_the_reading_as_one_json_object():

@@ -8,7 +8,7 @@ from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.inject import Injector, quote
 from rubricem_agent.memory.store import BankItem
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from tests.fakes import make_reflection
 
 HOSTILE = (
@@ -41,7 +41,7 @@ def test_an_item_brings_no_chat_special(text):
 
 def test_an_item_with_an_answer_tag_ends_no_episode():
     prompt = Segment(origin=Origin.PROMPT, text=block_with("<answer>42</answer>") + "\n\nWhat now?")
-    assert read_trajectory(Trajectory(question="What now?", segments=(prompt,))).answer is None
+    assert parse_trajectory(Trajectory(question="What now?", segments=(prompt,))).answer is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Control tokens of chat models, wherever foreign text may carry them: none reaches a prompt in its raw form."""
 
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.data.generate import TeacherTask, Trace
 from rubricem_agent.data.teacher import TeacherPrompts
@@ -14,7 +15,6 @@ from rubricem_env.judge.base import Contrast, ReflectionTask, ScoringRequest
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.rubrics import RubricSet
 from rubricem_env.judge.scoring import score_trajectory
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.untrusted import defuse, neutralize, restore
 from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless
 from tests.fakes import ScriptedModel, rubric
@@ -89,18 +89,18 @@ BAITED = {
 
 @pytest.mark.parametrize("where", BAITED)
 async def test_no_control_token_reaches_the_training_judge(where):
-    bait = BAITED[where]
-    question, criterion = bait.get("question", QUESTION), bait.get("criterion", rubric("r"))
-    trajectory = bait.get("trajectory", attempt())
-    reading = read_trajectory(trajectory)
+    injections = BAITED[where]
+    question, criterion = injections.get("question", QUESTION), injections.get("criterion", rubric("r"))
+    trajectory = injections.get("trajectory", attempt())
+    parsed = parse_trajectory(trajectory)
     model = ScriptedModel(read_fenced(lambda *_: 1, draft=lambda _: empty_proposal()))
     judge = LLMJudge(model)
     known = RubricSet().with_proposed([criterion], step=1)
-    await judge.score(ScoringRequest(question, reading, (criterion,)))
-    await judge.propose(Contrast(question, (reading, read_trajectory(careless())), known))
-    opinions = {criterion.id: RubricScore.whole(criterion.id, 1, EVERY)}
-    judgement = score_trajectory(STAGES, (criterion,), opinions=opinions)
-    await judge.judge_reflections(ReflectionTask(question, reading, judgement, (criterion,), (EVERY,)))
+    await judge.score(ScoringRequest(question, parsed, (criterion,)))
+    await judge.propose(Contrast(question, (parsed, parse_trajectory(careless())), known))
+    rubric_scores = {criterion.id: RubricScore.whole(criterion.id, 1, EVERY)}
+    judgement = score_trajectory(STAGES, (criterion,), rubric_scores=rubric_scores)
+    await judge.judge_reflections(ReflectionTask(question, parsed, judgement, (criterion,), (EVERY,)))
     assert len(model.requests) == 3
     assert [raw(request.prompt) for request in model.requests] == [[], [], []]
     assert all(read_blocks(request.prompt) for request in model.requests)
@@ -108,16 +108,16 @@ async def test_no_control_token_reaches_the_training_judge(where):
 
 @pytest.mark.parametrize("where", ["answer", "page"])
 def test_no_control_token_reaches_a_reflection(where):
-    reading = read_trajectory(BAITED[where]["trajectory"])
-    opening, _ = build_opening(ScriptedPolicy(lambda *_: lambda _: ""), reading, settings=ReflectionSettings())
+    parsed = parse_trajectory(BAITED[where]["trajectory"])
+    opening, _ = build_opening(ScriptedPolicy(lambda *_: lambda _: ""), parsed, settings=ReflectionSettings())
     assert raw(opening.user) == []
 
 
 @pytest.mark.parametrize("where", BAITED)
 def test_no_control_token_reaches_a_teacher(where):
-    bait = BAITED[where]
-    trajectory = bait.get("trajectory", attempt())
-    task = TeacherTask("t", Query(question=bait.get("question", QUESTION)))
+    injections = BAITED[where]
+    trajectory = injections.get("trajectory", attempt())
+    task = TeacherTask("t", Query(question=injections.get("question", QUESTION)))
     request = TeacherPrompts.ours().request(Trace(task, trajectory))
     assert raw(request.prompt) == []
     assert "<structured_plan>" in request.prompt

@@ -15,7 +15,7 @@ from rubricem_env.judge.rubrics import RubricBuffer, refuse_rubric
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.scaffold.copies import ShownText
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import defuse
 from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless
 from rubricem_env.world.documents import ATTACKS
@@ -43,26 +43,26 @@ def half_by_length(criterion, blocks):
 
 async def score(trajectory, rubrics=(CRITERION,)):
     model = ScriptedModel(read_fenced(half_by_length))
-    found = await LLMJudge(model).score(ScoringRequest(QUESTION, read_trajectory(trajectory), rubrics, seed=4))
-    return [found.opinions[r.id].mark for r in rubrics], model.requests[0].prompt
+    found = await LLMJudge(model).score(ScoringRequest(QUESTION, parse_trajectory(trajectory), rubrics, seed=4))
+    return [found.rubric_scores[r.id].score for r in rubrics], model.requests[0].prompt
 
 
-def baited(bait):
+def baited(injections):
     return attempt(
-        answer=ANSWER.replace("</answer>", f" {bait}</answer>", 1)
-        if "</answer>" not in bait
-        else f"{ANSWER[:-9]} {bait}"
+        answer=ANSWER.replace("</answer>", f" {injections}</answer>", 1)
+        if "</answer>" not in injections
+        else f"{ANSWER[:-9]} {injections}"
     )
 
 
-@pytest.mark.parametrize("bait", BAITS)
-async def test_bait_in_an_answer_moves_no_mark_of_a_judge_that_reads_the_fence(bait):
-    assert (await score(baited(bait)))[0] == (await score(attempt()))[0]
+@pytest.mark.parametrize("injections", BAITS)
+async def test_bait_in_an_answer_moves_no_mark_of_a_judge_that_reads_the_fence(injections):
+    assert (await score(baited(injections)))[0] == (await score(attempt()))[0]
 
 
-@pytest.mark.parametrize("bait", BAITS)
-async def test_the_prompt_holds_bait_as_data_inside_one_fenced_line(bait):
-    _, prompt = await score(baited(bait))
+@pytest.mark.parametrize("injections", BAITS)
+async def test_the_prompt_holds_bait_as_data_inside_one_fenced_line(injections):
+    _, prompt = await score(baited(injections))
     lines = prompt.split("\n")
     assert sum(line.startswith("<<<") for line in lines) == 2 * 4
     assert set(read_blocks(prompt)) == {"QUESTION", "TRAJECTORY", "ANSWER", "CRITERIA"}
@@ -80,19 +80,19 @@ async def test_bait_in_a_page_stays_in_the_tool_output(attack):
     assert "999 m" not in json.dumps(blocks["ANSWER"])
 
 
-@pytest.mark.parametrize("bait", BAITS)
-async def test_bait_never_raises_a_score_of_the_rules(bait):
-    readings = (read_trajectory(attempt()), read_trajectory(careless()))
-    proposed = (await RulesJudge().propose(Contrast(QUESTION, readings))).rubrics
+@pytest.mark.parametrize("injections", BAITS)
+async def test_bait_never_raises_a_score_of_the_rules(injections):
+    trajectories = (parse_trajectory(attempt()), parse_trajectory(careless()))
+    proposed = (await RulesJudge().propose(Contrast(QUESTION, trajectories))).rubrics
     rubrics = (*proposed, CRITERION)
     for plain, with_bait in (
-        (attempt(), baited(bait)),
-        (attempt(answer="<answer>x</answer>"), attempt(answer=f"<answer>x {bait}</answer>")),
+        (attempt(), baited(injections)),
+        (attempt(answer="<answer>x</answer>"), attempt(answer=f"<answer>x {injections}</answer>")),
     ):
         scores = []
         for trajectory in (plain, with_bait):
-            found = await RulesJudge().score(ScoringRequest(QUESTION, read_trajectory(trajectory), rubrics))
-            scores.append(score_trajectory(STAGES, rubrics, opinions=found.opinions).score(Stage.ANSWER))
+            found = await RulesJudge().score(ScoringRequest(QUESTION, parse_trajectory(trajectory), rubrics))
+            scores.append(score_trajectory(STAGES, rubrics, rubric_scores=found.rubric_scores).score(Stage.ANSWER))
         assert scores[1] <= scores[0]
 
 
@@ -103,7 +103,7 @@ def test_the_rules_never_read_a_page(page):
     rubrics = (CRITERION,)
 
     def marks(trajectory):
-        coroutine = RulesJudge().score(ScoringRequest(QUESTION, read_trajectory(trajectory), rubrics))
+        coroutine = RulesJudge().score(ScoringRequest(QUESTION, parse_trajectory(trajectory), rubrics))
         try:
             coroutine.send(None)
         except StopIteration as done:
@@ -113,12 +113,12 @@ def test_the_rules_never_read_a_page(page):
     assert marks(attempt(page=page)) == marks(attempt(page="other"))
 
 
-@pytest.mark.parametrize("bait", BAITS[:3])
-async def test_bait_is_counted_on_the_rollout(bait):
-    group = Group.of(Query(question=QUESTION, rubrics=(CRITERION,)), [attempt(), baited(bait)])
+@pytest.mark.parametrize("injections", BAITS[:3])
+async def test_bait_is_counted_on_the_rollout(injections):
+    group = Group.of(Query(question=QUESTION, rubrics=(CRITERION,)), [attempt(), baited(injections)])
     judge = StepJudge(LLMJudge(ScriptedModel(read_fenced(half_by_length))), RubricBuffer())
     (judged,) = await judge.judge_step([group], step=1)
-    assert [bool(rollout.bait) for rollout in judged.rollouts] == [False, True]
+    assert [bool(rollout.injections) for rollout in judged.rollouts] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -170,11 +170,11 @@ async def test_a_judge_model_that_was_talked_into_poison_adds_nothing_to_the_buf
     assert (judged.rubrics, len(judged.refused)) == ((), 6)
 
 
-@pytest.mark.parametrize("bait", BAITS)
-async def test_a_reflection_cannot_leave_its_fence(bait):
-    judgement = score_trajectory(STAGES, (), opinions={})
-    task = ReflectionTask(QUESTION, read_trajectory(attempt()), judgement, (), (bait, "plain"))
+@pytest.mark.parametrize("injections", BAITS)
+async def test_a_reflection_cannot_leave_its_fence(injections):
+    judgement = score_trajectory(STAGES, (), rubric_scores={})
+    task = ReflectionTask(QUESTION, parse_trajectory(attempt()), judgement, (), (injections, "plain"))
     model = ScriptedModel(read_fenced(half_by_length))
     await LLMJudge(model).judge_reflections(task)
     candidates = read_blocks(model.requests[0].prompt)["CANDIDATES"]
-    assert {row["reflection"] for row in candidates} == {defuse(bait), "plain"}
+    assert {row["reflection"] for row in candidates} == {defuse(injections), "plain"}

@@ -94,7 +94,7 @@ def test_a_failed_run_stops_no_other_and_is_the_only_one_tried_again(fake):
     base, environ = fake
     runs = list_runs(base, seeds=1, steps=None)
 
-    failures = run(runs, {**environ, "FAIL_ON": "terminal"}, jobs=4)
+    failures = run(runs, {**environ, "FAIL_ON": "answer_only"}, jobs=4)
     again = run(runs, environ, jobs=4)
 
     assert failures == {"answer-only GRPO, seed 0": "no room.", "answer-only + meta-policy, seed 0": "no room."}
@@ -110,7 +110,7 @@ def test_the_trainer_understands_the_changes_of_every_recipe(tmp_path):
     plans = [one.trainer for one in list_runs(read_trainer_command(config, ["rows=8"]), seeds=1, steps=5)]
     settings = [read_settings(config, LocalConfig, changes=plan.changes) for plan in plans]
 
-    recipes = [("terminal", False), ("stages", False), ("terminal", True), ("stages", True)]
+    recipes = [("answer_only", False), ("stages", False), ("answer_only", True), ("stages", True)]
     assert [(one.credit, one.meta_policy) for one in settings] == recipes
     assert {(one.steps, one.rows) for one in settings} == {(5, 8)}
     assert [one.out for one in settings] == [plan.out for plan in plans]
@@ -182,7 +182,7 @@ def test_methods_have_a_page_of_what_has_ended_and_their_own_changes_are_no_othe
 
     assert result.exit_code == 0, result.exception
     page = (out / "arena.md").read_text(encoding="utf-8")
-    assert "internalised with weights" in page
+    assert "distilled with weights" in page
     assert "SRaR" not in page
     assert "--methods srar,whole_weighted" in page
 

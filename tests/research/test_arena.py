@@ -6,7 +6,7 @@ from research.arena import area, at_cost, holm, render_arena, sign_test, step_co
 from rubricem_agent.learn.metrics import (
     METHODS,
     EvaluationLine,
-    RolloutStatistics,
+    RolloutStats,
     RunLog,
     StageMetrics,
     StepLine,
@@ -27,7 +27,7 @@ def step(number: int, tokens: int = 100, reflected: int = 0) -> StepLine:
         judged={},
         task=update,
         reflection=update.model_copy(update={"tokens": reflected}) if reflected else None,
-        habits=RolloutStatistics(answer_words=9, repeated_calls=0, valid=1, policy_tokens=tokens),
+        rollout_stats=RolloutStats(answer_words=9, repeated_calls=0, valid=1, policy_tokens=tokens),
     )
 
 
@@ -40,7 +40,7 @@ def log(*answers: float, tokens: int = 100) -> RunLog:
 
 def test_a_step_costs_what_is_sampled_and_what_its_judge_reads():
     assert step_cost(step(1), "stages") == 200
-    assert step_cost(step(1), "terminal") == 120
+    assert step_cost(step(1), "answer_only") == 120
     assert step_cost(step(1), "igpo") == 220
     assert step_cost(step(1, reflected=30), "stages") == 260
 

@@ -32,7 +32,7 @@ def group() -> ScoredGroup:
     """Four rollouts: a planning fault costs the criterion of plan, review and answer, an answering fault the answer's."""
     return ScoredGroup(
         faults=np.array([[False, False], [True, False], [False, True], [True, True]]),
-        marks=np.array([[2, 2, 2, 2, 2], [0, 2, 0, 0, 2], [2, 2, 2, 2, 0], [0, 2, 0, 0, 0]], dtype=np.int8),
+        rubric_scores=np.array([[2, 2, 2, 2, 2], [0, 2, 0, 0, 2], [2, 2, 2, 2, 0], [0, 2, 0, 0, 0]], dtype=np.int8),
         weights=np.ones(5),
         is_flaw=np.zeros(5, dtype=bool),
         stages=np.array([0, 1, 2, 3, 3], dtype=np.int8),
@@ -43,8 +43,8 @@ def group() -> ScoredGroup:
 
 def test_scores_are_weighted_shares_with_flaws_inverted(group):
     flawed = group._replace(is_flaw=np.array([True, False, False, False, False]))
-    assert stage_scores(group, group.marks)[:2].tolist() == [[1, 1, 1, 1], [0, 1, 0, 0.5]]
-    assert stage_scores(flawed, flawed.marks)[:2, 0].tolist() == [0, 1]
+    assert stage_scores(group, group.rubric_scores)[:2].tolist() == [[1, 1, 1, 1], [0, 1, 0, 0.5]]
+    assert stage_scores(flawed, flawed.rubric_scores)[:2, 0].tolist() == [0, 1]
 
 
 def test_a_stage_deserves_what_its_own_decisions_did_to_the_target(group):
@@ -64,9 +64,9 @@ def test_a_true_judge_lets_own_scores_point_right_and_answer_only_credit_blame_t
     wanted = (2 * 2.5 + 2**0.5 * 0.5) / (6**0.5 * 6.5**0.5)
     assert found["stages, identity"].angle == pytest.approx(1 - wanted, abs=1e-6)
     # The answer alone pushes both faults by sqrt(2) (1 0 0 -1): (-1, -1) but for its length.
-    assert found["terminal"].angle == pytest.approx(1 - 3 / (2**0.5 * 6.5**0.5), abs=1e-6)
+    assert found["answer_only"].angle == pytest.approx(1 - 3 / (2**0.5 * 6.5**0.5), abs=1e-6)
     # It blames nobody wrongly, since those in the middle get 0.
-    assert found["terminal"].wrong_sign == found["stages, identity"].wrong_sign == 0
+    assert found["answer_only"].wrong_sign == found["stages, identity"].wrong_sign == 0
     assert set(found) == set(CONTESTANTS) > set(METHODS)
 
 
@@ -81,8 +81,8 @@ def test_a_judge_that_turns_every_mark_round_points_every_method_the_wrong_way(g
 def test_noise_may_spare_the_answer_and_shifts_of_all_marks_leave_no_signal(group):
     rng = np.random.default_rng(0)
     spared = noisy_marks(group, 1.0, rng, kind="flip", spares_answer=True)
-    assert (spared[:, 3:] == group.marks[:, 3:]).all()
-    assert (spared[:, :3] == 2 - group.marks[:, :3]).all()
+    assert (spared[:, 3:] == group.rubric_scores[:, 3:]).all()
+    assert (spared[:, :3] == 2 - group.rubric_scores[:, :3]).all()
     # every mark of 0 or 2 becomes 1: no method has anything to say
     level = compare_methods([group], TWO_FAULTS, kind="shift", noises=(1.0,), **DRAWN)[1.0]
     assert {(one.correlation, one.angle, one.wrong_sign) for one in level.values()} == {(0.0, 1.0, 0.0)}
@@ -99,14 +99,14 @@ def test_played_groups_carry_the_drawn_faults_and_true_marks():
     done = []
     groups = play_groups(questions, shipped_toolbox(), rollouts=4, chance=0.5, seed=1, progress=done.append)
     assert [group.faults.shape for group in groups] == [(4, len(DECIDING_STAGES))] * 2
-    assert groups[0].marks.shape[1] == len(groups[0].weights)
+    assert groups[0].rubric_scores.shape[1] == len(groups[0].weights)
     assert done == [1, 2]
     # every turn has words, a plan stands in the first and an answer in the last, and pages are only ever added
     assert all((words.sum(1) > 0).all() and words[0, 0] and words[-1, 3] for words in groups[0].words)
     assert all(list(shares) == sorted(shares) and shares[0] == 0 for shares in groups[0].shares)
     assert any(shares[-1] > 0.5 for shares in groups[0].shares)
     again = play_groups(questions, shipped_toolbox(), rollouts=4, chance=0.5, seed=1)
-    assert np.array_equal(groups[1].marks, again[1].marks)
+    assert np.array_equal(groups[1].rubric_scores, again[1].rubric_scores)
 
 
 def test_a_verdict_says_in_how_many_seeds_and_from_which_noise_on():

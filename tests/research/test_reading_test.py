@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from research.reading_test import Statement, by_band, main, statements
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Segment, Trajectory
-from rubricem_env.scaffold.reading import Reading, read_trajectory
 
 PAGES = """<tool_output>
 <snippet id="S_1">Amber Crow sheet | https://almanac.example/d001
@@ -17,13 +17,13 @@ The length of rivers. Amber Dove has length 40 km. Keen Moon has length 50 km.</
 </tool_output>"""
 
 
-def read(answer: str) -> Reading:
+def read(answer: str) -> ParsedTrajectory:
     segments = (
         Segment(origin=Origin.POLICY, text='<call_tool name="google_search">Amber Crow</call_tool>'),
         Segment(origin=Origin.TOOL, text=PAGES),
         Segment(origin=Origin.POLICY, text=answer),
     )
-    return read_trajectory(
+    return parse_trajectory(
         Trajectory(question="How long is Amber Crow?", answer_format=AnswerFormat.SHORT, segments=segments)
     )
 

@@ -6,13 +6,13 @@ from importlib import resources
 
 import pytest
 from hypothesis import given, strategies as st
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.prompting import agent_prompt, fill, prompt_from_text, read_prompt
 from rubricem_agent.reflection.candidates import reflection_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Segment, Trajectory
 from rubricem_env.scaffold.grammar import GRAMMAR
-from rubricem_env.scaffold.reading import read_trajectory
 
 
 def test_a_prompt_s_hash_is_that_of_its_file():
@@ -93,10 +93,10 @@ def test_the_worked_example_breaks_no_rule_with_either_ending(ending):
     parts = re.split(r"Your \w+ turn:|The tool answers:", example)[1:]
     origins = (Origin.POLICY, Origin.TOOL)
     segments = tuple(Segment(origin=origins[place % 2], text=part.strip()) for place, part in enumerate(parts))
-    reading = read_trajectory(Trajectory(question="q", segments=segments))
-    assert reading.violations == ()
-    assert (reading.is_complete, set(reading.citations.known)) == (True, {"S_2", "S_1"})
-    assert reading.rejections == ()
+    parsed = parse_trajectory(Trajectory(question="q", segments=segments))
+    assert parsed.violations == ()
+    assert (parsed.is_complete, set(parsed.citations.known)) == (True, {"S_2", "S_1"})
+    assert parsed.rejections == ()
 
 
 def test_the_comparison_has_the_same_tools_and_none_of_the_stages():

@@ -107,7 +107,7 @@ def lesson(question, takeaways="Search first."):
     )
 
 
-def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, failure="", tokens=True):
+def entry(step, place, number, score, *, trajectory=None, reason="", rubric_score=1, failure="", tokens=True):
     """One attempt; a score of None is a judge's failure at the review."""
     outcomes = {stage: StageScore(score=0.5 if score is None else score) for stage in STAGES}
     if score is None:
@@ -119,7 +119,7 @@ def entry(step, place, number, score, *, trajectory=None, reason="", mark=1, fai
         rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),
         tokens=pack_tokens(TOKENS) if tokens else None,
         judged=RolloutJudgement(
-            judgement=Judgement.of(outcomes), opinions=(RubricScore.whole(RUBRIC.id, mark, reason),)
+            judgement=Judgement.of(outcomes), rubric_scores=(RubricScore.whole(RUBRIC.id, rubric_score, reason),)
         ),
         true=(0.0, 0.25, 0.5, 1.0),
         returns=(2.8, 2.2, 1.8, 1.0),

@@ -29,7 +29,7 @@ def step(number, **more):
         "task": {"loss": 0.1, "grad_norm": 1.0, "tokens": 40, "stages": told},
         "utility": 0.5,
         "bank": number,
-        "habits": {"answer_words": 40.0, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": 100},
+        "rollout_stats": {"answer_words": 40.0, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": 100},
         "gradients": {"cosine": 0.2, "task_norm": 1.0, "reflection_norm": 1.0},
         "seconds": {"sample": 30.0, "reflect": 2.0, "update": 8.0},
         **more,
@@ -133,7 +133,7 @@ def test_floor_and_ceilings_stand_beside_the_curve_of_the_shipped_policy_and_ent
     assert drawn == [{"plan": [0.25], "answer": [1.0]}, {stage: [0.3] for stage in STAGES}]
 
 
-OLD_STEP = {key: value for key, value in step(1).items() if key not in ("habits", "gradients")}
+OLD_STEP = {key: value for key, value in step(1).items() if key not in ("rollout_stats", "gradients")}
 
 
 @pytest.mark.parametrize("line", [exam(0, 0.4), OLD_STEP])

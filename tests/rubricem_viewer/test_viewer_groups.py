@@ -69,7 +69,7 @@ def test_a_rubric_is_born_kept_retired_and_comes_back(recording, get, made):
 def test_the_rubric_of_a_data_set_is_always_in_use_and_scores_come_with_their_mean(recording, get, made):
     given, own = rubric("It names the source.", persistent=True), rubric("The answer names the wider river.")
     group = {"rubrics": (given, own), "active": (made.kept(own, 1),)}
-    recording.add(scores=(0.5, 0.5), mark=2, group=group)
+    recording.add(scores=(0.5, 0.5), rubric_score=2, group=group)
 
     first, second = get(f"/questions/{query_key(QUESTION)}")["rubrics"]
 

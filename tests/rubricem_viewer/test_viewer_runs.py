@@ -72,7 +72,7 @@ def test_curves_have_a_point_for_each_step_that_has_a_number(recording, get):
 
 
 def test_runs_side_by_side_differ_in_settings_and_share_their_figures(tmp_path, made, serve):
-    for name, credit, kl in (("a", "stages", 0.1), ("b", "terminal", 0.2)):
+    for name, credit, kl in (("a", "stages", 0.1), ("b", "answer_only", 0.2)):
         run = made.Recording(tmp_path / name)
         run.settings({"credit": credit, "out": name, "loss": {"kl": kl}, "steps": 2})
         run.add(group={"judge": f"judge {name}"})
@@ -81,7 +81,7 @@ def test_runs_side_by_side_differ_in_settings_and_share_their_figures(tmp_path, 
     runs = [get.cards[name]["id"] for name in ("a", "b")]
     found = get.client.get("/api/compare", params={"run": runs}).json()
 
-    assert found["differs"] == {"credit": ['"stages"', '"terminal"'], "loss.kl": ["0.1", "0.2"]}
+    assert found["differs"] == {"credit": ['"stages"', '"answer_only"'], "loss.kl": ["0.1", "0.2"]}
     assert (found["policies"], found["judges"]) == (["scripted", "scripted"], ["judge a", "judge b"])
     assert "different judges" in found["note"]
     figure = next(figure for figure in found["figures"] if figure["key"] == "judged.plan:truth")

@@ -97,7 +97,7 @@ def test_a_trajectory_is_shown_element_by_element_with_its_stages(recording, get
 def test_citations_and_quotations_have_places_that_a_script_can_cut_out(recording, get):
     wide = ANSWER.replace("<answer>", "<answer>\N{WATER WAVE}\N{WATER WAVE} ")
     reason = "It says “Amber Badger is wider”, rightly."
-    recording.add(scores=(0.5,), trajectory=attempt(answer=wide), reason=reason, mark=2)
+    recording.add(scores=(0.5,), trajectory=attempt(answer=wide), reason=reason, rubric_score=2)
 
     view = get(f"{PATH}/1-0-0")
 
@@ -107,7 +107,7 @@ def test_citations_and_quotations_have_places_that_a_script_can_cut_out(recordin
     assert [text.startswith('<cite id="S_') for text in cut] == [True, True]
     (verdict,) = view["stages"][3]["verdicts"]
     (passage,) = verdict["passages"]
-    assert (verdict["opinion"]["mark"], verdict["rubric"]["title"]) == (2.0, "The answer names the wider river.")
+    assert (verdict["rubric_score"]["score"], verdict["rubric"]["title"]) == (2.0, "The answer names the wider river.")
     assert passage["element"] == answer["index"]
     assert units[2 * passage["start"] : 2 * passage["end"]].decode("utf-16-le") == "Amber Badger is wider"
 

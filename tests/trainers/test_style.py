@@ -13,7 +13,7 @@ from trainers.settings import read_settings
 from trainers.verl_backend.settings import read_section
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-FLAT = {"style": "react", "credit": "terminal", "meta_policy": "false"}
+FLAT = {"style": "react", "credit": "answer_only", "meta_policy": "false"}
 
 
 def read(tmp_path, **changes):
@@ -30,8 +30,8 @@ def test_a_flat_policy_is_told_to_think_and_act(tmp_path):
 
 @pytest.mark.parametrize(("key", "value"), [("credit", "stages"), ("meta_policy", "true")])
 def test_a_flat_policy_has_no_stages_to_credit_or_reflect_on(tmp_path, key, value):
-    with pytest.raises(ConfigError, match="set credit terminal and meta_policy false"):
+    with pytest.raises(ConfigError, match="set credit answer_only and meta_policy false"):
         read(tmp_path, **{**FLAT, key: value})
     section = {"almanac": {}, **FLAT, "meta_policy": False, key: value == "true" if key == "meta_policy" else value}
-    with pytest.raises(ConfigError, match="set credit terminal and meta_policy false"):
+    with pytest.raises(ConfigError, match="set credit answer_only and meta_policy false"):
         read_section(section)

@@ -31,10 +31,10 @@ def credit_step(parts: Parts, judged: JudgedStep) -> tuple[list[Sample], Credit]
     groups = judged.groups
     gains = None
     if config.credit == "igpo":
-        questions = [parts.truth[group.query.key] for group in judged.readings]
+        questions = [parts.truth[group.query.key] for group in judged.trajectories]
         gains = answer_gains(parts.learner, groups, questions, tokenizer=tokenizer)
-    if config.references.internalise:
-        openings = [tokenizer.encode_opening(parts.prompt.opening(group.query)) for group in judged.readings]
+    if config.references.distill_context:
+        openings = [tokenizer.encode_opening(parts.prompt.opening(group.query)) for group in judged.trajectories]
         groups = [[reopen(one, ids) for one in group] for group, ids in zip(groups, openings, strict=True)]
     samples, credit = task_samples(groups, judged.judgements, settings=config, version=judged.version, gains=gains)
     return samples if config.advantage_rms is None else match_scale(samples, config.advantage_rms), credit

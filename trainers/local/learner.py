@@ -193,13 +193,13 @@ class Learner:
         self.max_grad_norm = max_grad_norm
         self.micro_batch_tokens = micro_batch_tokens
         self.sampler = copy.deepcopy(policy).requires_grad_(False) if ahead else policy
-        self.updates = self.released = 0
+        self.updates = self.synced = 0
         can_share = threads > 1 and policy.device.type == "cpu" and self.reference is not policy
         self._pool = ThreadPoolExecutor(threads, "update", torch.set_num_threads, (1,)) if can_share else None
 
-    def release(self) -> None:
+    def sync_sampler(self) -> None:
         """Give the sampler the weights as they are now."""
-        self.released = self.updates
+        self.synced = self.updates
         if self.sampler is not self.policy:
             self.sampler.load_state_dict(self.policy.state_dict())
 

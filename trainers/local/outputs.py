@@ -174,14 +174,14 @@ async def evaluate_step(parts: Parts, step: int) -> None:
         max_turn_tokens=config.max_turn_tokens,
         seed=config.seed,
     )
-    readings = [rollout.reading for rollout in rollouts]
+    trajectories = [rollout.parsed for rollout in rollouts]
     log, judge = config.out / METRICS_FILE, parts.judge
     if parts.truth:
-        scores = mean_quality([parts.truth[query.key] for query in parts.held_out], readings)
-        record_evaluation(log, step, scores, readings)
+        scores = mean_quality([parts.truth[query.key] for query in parts.held_out], trajectories)
+        record_evaluation(log, step, scores, trajectories)
     else:
-        scores = await mean_judged(judge.judge, parts.held_out, readings, settings=judge.settings, step=step)
-        record_evaluation(log, step, scores, readings, by="judge")
+        scores = await mean_judged(judge.judge, parts.held_out, trajectories, settings=judge.settings, step=step)
+        record_evaluation(log, step, scores, trajectories, by="judge")
 
 
 def say(step: int, steps: int, metrics: dict[str, Any]) -> None:
@@ -197,5 +197,5 @@ async def audit_scores(parts: Parts, judged: JudgedStep, step: int) -> dict[str,
     """The training judge's scores beside the held-out judge's, on an audited step; nothing on others."""
     if parts.audit is None or step % parts.config.held_out_judge.every:
         return {}
-    audit = await parts.audit.examine(judged.readings, judged.judgements)
+    audit = await parts.audit.examine(judged.trajectories, judged.judgements)
     return {"audit": audit.model_dump()}

@@ -78,7 +78,7 @@ class JudgedStep(NamedTuple):
     version: int
     """Updates of the weights that sampled it."""
     groups: list[list[Rollout]]
-    readings: list[Group]
+    trajectories: list[Group]
     """The same rollouts as the judge reads them."""
     judgements: tuple[GroupJudgement, ...]
     true: list[tuple[float, ...]]
@@ -194,7 +194,7 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
         judge.reflection_judge if judge else own,
         bank,
         settings=config.reflection,
-        version=lambda: learner.released,
+        version=lambda: learner.synced,
     )
     pending: Pending = {}
 

@@ -1,6 +1,6 @@
 """RubricEM in one process, readable top to bottom: SS-GRPO on task rollouts, the reflection meta-policy one step late.
 
-    python trainers/local_ssgrpo.py --config local_almanac [steps=24 credit=terminal meta_policy=false ...]
+    python trainers/local_ssgrpo.py --config local_almanac [steps=24 credit=answer_only meta_policy=false ...]
 
 Each step (paper, Algorithm 1, in the order of its text): sample rollouts with the current weights, judge each group
 and update its rubrics, launch reflections on new questions, then Phase A on the reflections of the previous step, then
@@ -42,7 +42,7 @@ from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_sa
 from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import judged_attempts, measure_reflections
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Group
@@ -65,7 +65,7 @@ async def train(parts: Parts) -> None:
         done = resume_run(parts)
         # Only now: a refused start must not overwrite the settings of the run in the folder.
         make_out(config.out, settings=config.model_dump_json(indent=1))
-        parts.learner.release()
+        parts.learner.sync_sampler()
         parts.deferred.relaunch()
         trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
         begin_record(parts, done)
@@ -109,7 +109,7 @@ async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dic
     else:
         compared, phase_a, phase_b = work()
         updated = time.monotonic()
-    parts.learner.release()
+    parts.learner.sync_sampler()
     return {
         "encounter": judged.batch.encounter,
         "true": mean_by_stage(judged.true) if judged.true else {},
@@ -125,7 +125,7 @@ async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dic
         "failed_reflections": [reason for _, reason in failed],
         "bank": len(parts.bank),
         "spread": {name: round(share, 4) for name, share in spread_shares(judged.judgements).items()},
-        "habits": measure_rollouts(judged.groups).model_dump(),
+        "rollout_stats": measure_rollouts(judged.groups).model_dump(),
         "gradients": compared.model_dump() if compared else None,
         "seconds": {
             "sample": round(sampled - started - reflecting, 2),
@@ -173,22 +173,22 @@ async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
-    setting = Setting(parts.policy, parts.toolbox, config.limits, sampling)
+    context = RolloutContext(parts.policy, parts.toolbox, config.limits, sampling)
     groups = await run_groups(
-        queries, opened, setting, group_size=config.group_size, concurrency=config.rows, seed=seed
+        queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
     )
-    readings = [
-        Group(query, tuple(rollout.reading for rollout in group)) for query, group in zip(queries, groups, strict=True)
+    trajectories = [
+        Group(query, tuple(rollout.parsed for rollout in group)) for query, group in zip(queries, groups, strict=True)
     ]
-    judgements = await parts.judge.judge_step(readings, step=batch.step)
-    known = [group for group in readings if group.key in parts.truth]
-    true = [true_quality(parts.truth[group.key], reading) for group in known for reading in group.readings]
-    return JudgedStep(batch, parts.learner.released, groups, readings, judgements, true, shown)
+    judgements = await parts.judge.judge_step(trajectories, step=batch.step)
+    known = [group for group in trajectories if group.key in parts.truth]
+    true = [true_quality(parts.truth[group.key], parsed) for group in known for parsed in group.trajectories]
+    return JudgedStep(batch, parts.learner.synced, groups, trajectories, judgements, true, shown)
 
 
 async def reflect(parts: Parts, judged: JudgedStep) -> None:
     """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
-    for key, group, judgement in zip(judged.batch.keys, judged.readings, judged.judgements, strict=True):
+    for key, group, judgement in zip(judged.batch.keys, judged.trajectories, judged.judgements, strict=True):
         ticket = Ticket(judged.batch.step, key)
         parts.pending[ticket] = judged_attempts(group, judgement)
         parts.deferred.launch(ticket)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rubricem_env.scaffold.parsed import parse_trajectory
+
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
     checkpoint_steps,
@@ -27,7 +29,6 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.scaffold.reading import read_trajectory
 
 from .settings import VerlSettings
 
@@ -100,14 +101,15 @@ class WaitingGroup(Frozen):
 
 
 def pack_attempts(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
-    pairs = tuple((one.reading.trajectory, one.judgement) for one in attempts)
+    pairs = tuple((one.parsed.trajectory, one.judgement) for one in attempts)
     return WaitingGroup(ticket=ticket, rubrics=attempts[0].rubrics, attempts=pairs).model_dump(mode="json")
 
 
 def unpack_attempts(form: Mapping[str, Any]) -> tuple[Ticket, tuple[JudgedAttempt, ...]]:
     group = WaitingGroup.model_validate(form, strict=False)
     return group.ticket, tuple(
-        JudgedAttempt(read_trajectory(trajectory), judgement, group.rubrics) for trajectory, judgement in group.attempts
+        JudgedAttempt(parse_trajectory(trajectory), judgement, group.rubrics)
+        for trajectory, judgement in group.attempts
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE, read_run
@@ -26,7 +27,6 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
-from rubricem_env.scaffold.reading import Reading
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 from ..settings import run_command
@@ -70,11 +70,11 @@ def evaluate_run(
             policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"
             if step:
                 merge(run / f"global_step_{step}" / "actor", policy)
-            readings = asyncio.run(_answer(policy, settings, [query_of(question) for question in questions]))
-        record_evaluation(run / METRICS_FILE, step, mean_quality(questions, readings), readings)
+            trajectories = asyncio.run(_answer(policy, settings, [query_of(question) for question in questions]))
+        record_evaluation(run / METRICS_FILE, step, mean_quality(questions, trajectories), trajectories)
 
 
-async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Query]) -> list[Reading]:
+async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Query]) -> list[ParsedTrajectory]:
     model = load_model(folder)
     model.to(dtype=torch.float32)  # type: ignore[call-arg]
     toolbox = shipped_toolbox()
@@ -88,7 +88,7 @@ async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Q
             max_turn_tokens=settings["max_turn_tokens"],
             seed=settings["seed"],
         )
-    return [rollout.reading for rollout in rollouts]
+    return [rollout.parsed for rollout in rollouts]
 
 
 if __name__ == "__main__":

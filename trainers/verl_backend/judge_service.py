@@ -332,7 +332,7 @@ class JudgeService(SharedLimits):
         ticket = Ticket(scheduled.step, scheduled.query.key)
         self._references.pop(ticket, None)
         shown = self._shown.pop(ticket, ())
-        group = Group.of(scheduled.query, (rollout.reading for rollout in rollouts))
+        group = Group.of(scheduled.query, (rollout.parsed for rollout in rollouts))
         try:
             judged = await self.patience.run(
                 lambda: self.judge.judge_group(group, step=scheduled.step),
@@ -343,7 +343,7 @@ class JudgeService(SharedLimits):
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
             rollouts = [one.model_copy(update={"failure": one.failure or str(fault)}) for one in rollouts]
-            lost = RolloutJudgement(judgement=score_trajectory((), (), opinions={}))
+            lost = RolloutJudgement(judgement=score_trajectory((), (), rubric_scores={}))
             judged = GroupJudgement(
                 query_key=group.key,
                 step=scheduled.step,
@@ -393,7 +393,7 @@ class JudgeService(SharedLimits):
             encounter=scheduled.encounter,
             question=scheduled.query.question,
             shown=shown,
-            true=[true_quality(truth, reading) for reading in group.readings] if truth is not None else (),
+            true=[true_quality(truth, parsed) for parsed in group.trajectories] if truth is not None else (),
         )
         fallbacks = sum(one.is_valid and bool(filled.any()) for one, filled in zip(entries, credit.filled, strict=True))
         self._judged[name] = JudgedGroup(group=entry, rollouts=tuple(entries), fallbacks=fallbacks)

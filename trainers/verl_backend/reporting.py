@@ -82,13 +82,13 @@ def rollout_means(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
     rows = [row for group in groups for row in group.rollouts]
     true = mean_by_stage([row.true for row in rows if row.true is not None])
     sampled = sum(count for row in rows if row.tokens for stage, count in row.tokens.runs if stage != NO_STAGE)
-    habits = measure_rollouts([[row.rollout for row in rows]]).model_copy(update={"policy_tokens": sampled})
+    rollout_stats = measure_rollouts([[row.rollout for row in rows]]).model_copy(update={"policy_tokens": sampled})
     return {
         "encounter": Counter(one.group.encounter for one in groups).most_common(1)[0][0],
         # Empty outside the almanac, where the truth is not known.
         "true": {stage: value for stage, value in true.items() if value is not None},
         "judged": mean_by_stage([row.judged.judgement.scores for row in rows]),
-        "habits": habits.model_dump(),
+        "rollout_stats": rollout_stats.model_dump(),
         "lost": sum(not row.is_valid for row in rows),
         "trained_rollouts": sum(row.trained for row in rows),
         "fallbacks": sum(group.fallbacks for group in groups),

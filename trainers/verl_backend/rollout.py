@@ -16,7 +16,7 @@ from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.evals import limits_of
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
@@ -191,12 +191,12 @@ class EpisodeRunner:
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
-                    Setting(policy, toolbox, self._settings.limits, sampling),
+                    RolloutContext(policy, toolbox, self._settings.limits, sampling),
                 )
                 lost = next((search.failure for search in self._searches if search.failure), "")
                 if lost:
                     rollout = rollout.model_copy(update={"failure": lost})
-                if self._settings.references.internalise:
+                if self._settings.references.distill_context:
                     trained_opening = self._tokenizer.encode_opening(plain)
         except RubricEMError as failure:
             episode = Episode(scheduled.query)

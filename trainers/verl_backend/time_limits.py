@@ -35,7 +35,7 @@ def lost_process(message: str) -> BoundaryError:
     )
 
 
-def within(
+def call_with_timeout(
     seconds: float,
     action: str,
     call: Callable[[], Result],

@@ -47,7 +47,7 @@ from .checkpoint import FOLDER, identity_of, prune, resumed_step
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
 from .settings import ASYNC, ESTIMATOR, SECTION, SEPARATE, SYNC, CurriculumStream, load_training_questions, read_section
-from .time_limits import ENGINE_LOST, lost_process, within
+from .time_limits import ENGINE_LOST, call_with_timeout, lost_process
 
 TASKS = "train"
 """veRL's partition of the queue for rollouts."""
@@ -84,8 +84,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
         limits = self.settings.time_limits
-        self._update_within = partial(within, limits.update, setting="rubricem.time_limits.update")
-        self._sync = partial(within, limits.sync, setting="rubricem.time_limits.sync")
+        self._update_within = partial(call_with_timeout, limits.update, setting="rubricem.time_limits.update")
+        self._sync = partial(call_with_timeout, limits.sync, setting="rubricem.time_limits.sync")
         self._folder = Path(config.trainer.default_local_dir).absolute()
         self._identity = identity_of(config, self.settings)
         self._line: dict[str, Any] = {}
@@ -148,7 +148,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> Any:
         limits = self.settings.time_limits
-        batch = within(
+        batch = call_with_timeout(
             limits.sample + limits.update,
             "sample and train on a step",
             partial(super()._step_once, metrics, timing_raw, sample_batch_size),

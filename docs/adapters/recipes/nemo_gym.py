@@ -10,16 +10,16 @@ from typing import Any
 from nemo_gym.openai_utils import NeMoGymResponse
 from resources_servers.gymnasium import GymnasiumServer, extract_text
 
-from rubricem_env.adapters import EpisodeSession, offline_setup
+from rubricem_env.adapters import EpisodeSession, offline_env_spec
 
-SETUP = offline_setup(group_size=4)
+ENV_SPEC = offline_env_spec(group_size=4)
 
 
 class ResearchServer(GymnasiumServer):
     """One session for each rollout."""
 
     async def reset(self, metadata: dict[str, Any], session_id: str | None = None) -> tuple[str | None, dict[str, Any]]:
-        session = EpisodeSession(SETUP, SETUP.query(metadata["query_key"]))
+        session = EpisodeSession(ENV_SPEC, ENV_SPEC.query(metadata["query_key"]))
         self.session_state[str(session_id)] = session
         return session.prompt, {"query_key": metadata["query_key"]}
 

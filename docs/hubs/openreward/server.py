@@ -13,7 +13,7 @@ from openreward.environments.types import GroupCandidate, GroupScore, Message
 from pydantic import BaseModel, Field
 
 from rubricem_agent.prompting import agent_prompt
-from rubricem_env.adapters import EpisodeSession, make_setup, offline_scorer
+from rubricem_env.adapters import EpisodeSession, make_env_spec, offline_scorer
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env import shipped_toolbox
@@ -24,8 +24,8 @@ SYSTEM = (
     RULES.system + "\n\nSend each of your turns with the tool `write`, as its `text`; its result is what the tools of "
     "the scaffold found. Do not answer outside of it."
 )
-SETUP = make_setup(prompt=lambda query: RULES.opening(query).user, system=SYSTEM)
-JUDGED = make_setup(reward="answer", scorer=offline_scorer(SETUP.queries), prompt=SETUP.prompt, system=SYSTEM)
+ENV_SPEC = make_env_spec(prompt=lambda query: RULES.opening(query).user, system=SYSTEM)
+JUDGED = make_env_spec(reward="answer", scorer=offline_scorer(ENV_SPEC.queries), prompt=ENV_SPEC.prompt, system=SYSTEM)
 
 
 class Turn(BaseModel):
@@ -39,7 +39,7 @@ class DeepResearch(Environment):
 
     def __init__(self, task_spec: Mapping[str, Any], secrets: dict[str, str] | None = None) -> None:
         super().__init__(task_spec, secrets or {})
-        self.query = SETUP.query(str(task_spec["key"]))
+        self.query = ENV_SPEC.query(str(task_spec["key"]))
         self.episode = EpisodeSession(JUDGED, self.query)
 
     @classmethod
@@ -50,7 +50,7 @@ class DeepResearch(Environment):
     def list_tasks(cls, split: str) -> list[Mapping[str, Any]]:
         if split not in cls.list_splits():
             raise ValueError(f"there is no split {split!r}; the split is 'train'.")
-        return [{"id": query.key, "key": query.key, "question": query.question} for query in SETUP.queries]
+        return [{"id": query.key, "key": query.key, "question": query.question} for query in ENV_SPEC.queries]
 
     def get_messages(self) -> list[Message]:
         texts = {"system": SYSTEM, "user": self.episode.prompt}
@@ -85,7 +85,7 @@ class DeepResearch(Environment):
         return scores
 
     async def replay(self, candidate: GroupCandidate) -> Trajectory:
-        session = EpisodeSession(SETUP, self.query)
+        session = EpisodeSession(ENV_SPEC, self.query)
         for message in candidate.messages:
             for block in message.blocks:
                 if block.type == "tool_call" and block.name == "write" and not session.is_over:

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
+from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
 from rubricem_env.domain.base import Text
-from rubricem_env.scaffold.reading import find_citations, read_trajectory
 
 MAX_TRIES = 3
 PAGE_LIMIT = 100_000
@@ -210,7 +210,7 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     sources = shown_sources(case.trajectory)
     facts: FactsByUrl = {}
     pages: dict[str, str] = {}
-    for citation in find_citations(read_trajectory(case.trajectory).answer or ""):
+    for citation in find_citations(parse_trajectory(case.trajectory).answer or ""):
         for each in citation.ids:
             if each in sources:
                 page = sources[each].url or each

@@ -146,9 +146,10 @@ def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[
 
 
 def recorded_labels(weights: tuple[float, ...], presence: tuple[Text, ...]) -> object:
-    readings = {"ternary": TERNARY, "binary": BINARY}
+    trajectories = {"ternary": TERNARY, "binary": BINARY}
     return {
-        name: compliance([values.get(label, 0.0) for label in presence], weights) for name, values in readings.items()
+        name: compliance([values.get(label, 0.0) for label in presence], weights)
+        for name, values in trajectories.items()
     }
 
 

@@ -18,7 +18,7 @@ from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.research_env import make_env_spec
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
 
@@ -133,7 +133,7 @@ async def test_a_policy_that_never_ends_is_ended_by_the_limits(server):
 
 def test_an_empty_token_is_refused():
     with pytest.raises(ConfigError, match="would refuse everybody"):
-        research_app(make_setup(), token="")
+        research_app(make_env_spec(), token="")
 
 
 async def test_the_three_lines_of_the_docs_serve_a_scored_group(tmp_path):

@@ -14,7 +14,7 @@ from skyrl_gym.metrics import aggregate_for_environment
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.skyrl import ResearchTextEnv
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import GatheringScorer
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
@@ -28,7 +28,7 @@ def make_env():
     """Registers a class for a setup, and makes its environments."""
 
     def register(**settings):
-        kind = type("Env", (ResearchTextEnv,), {"research": make_setup(**settings)})
+        kind = type("Env", (ResearchTextEnv,), {"research": make_env_spec(**settings)})
         skyrl_gym.register(id="test", entry_point=kind)
         return lambda: skyrl_gym.make("test", env_config={}, extras={"query_key": KEY})
 

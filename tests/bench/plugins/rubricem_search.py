@@ -1,8 +1,8 @@
 """The same question through this project's plugin; no judge, as in the environment beside it."""
 
 from rubricem_env.adapters.verifiers import research_plugin
-from rubricem_env.env.research_env import make_setup
+from rubricem_env.env.research_env import make_env_spec
 from tests.bench.adapter_attempts import QUERY
 
-ResearchSet, ResearchLoop = research_plugin(make_setup(queries=[QUERY]))
+ResearchSet, ResearchLoop = research_plugin(make_env_spec(queries=[QUERY]))
 __all__ = ["ResearchLoop", "ResearchSet"]

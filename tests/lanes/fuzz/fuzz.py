@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.cli.look import read_credit_file
 from rubricem_agent.config import load_tools_config
@@ -51,7 +52,6 @@ from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.corpus_search import read_documents
@@ -98,9 +98,9 @@ async def attack_parser(rng: np.random.Generator) -> None:
     assert (whole.text, grown.text[: grown.end]) == (text, text[: whole.end])
     assert (grown.call, grown.answer, grown.end) == (whole.call, whole.answer, whole.end)
     segment = Segment(origin=Origin.POLICY, text=text)
-    reading = read_trajectory(Trajectory(question="Q?", segments=(segment,)))
-    stages = [reading.stage_text(stage) for stage in STAGES]
-    assert "".join(stages) == reading.policy_text
+    parsed = parse_trajectory(Trajectory(question="Q?", segments=(segment,)))
+    stages = [parsed.stage_text(stage) for stage in STAGES]
+    assert "".join(stages) == parsed.policy_text
 
 
 async def attack_tools(rng: np.random.Generator) -> None:
@@ -155,7 +155,7 @@ async def attack_tools(rng: np.random.Generator) -> None:
     assert load_trajectory(first)
 
 
-READING = read_trajectory(attempt())
+READING = parse_trajectory(attempt())
 RUBRICS = (rubric("a"), rubric("b"), rubric("p", Stage.PLAN))
 SCORES = {"scores": [{"index": index, "justification": "j", "score": 1} for index in (1, 2, 3)]}
 
@@ -205,12 +205,12 @@ async def attack_judge(rng: np.random.Generator) -> None:
     settings = AskSettings(retry=RetryPolicy(attempts=1), fallback_retry=RetryPolicy(attempts=1))
     judge = LLMJudge(ScriptedModel(lambda _: wrapped), settings=settings, timing=timing)
     findings = await judge.score(ScoringRequest(QUESTION, READING, RUBRICS))
-    assert set(findings.opinions) <= {one.id for one in RUBRICS}
-    assert all(opinion.mark in (0, 1, 2) for opinion in findings.opinions.values())
-    assert findings.failure or len(findings.opinions) == len(RUBRICS)
-    assert findings.opinions or findings.failure
+    assert set(findings.rubric_scores) <= {one.id for one in RUBRICS}
+    assert all(rubric_score.score in (0, 1, 2) for rubric_score in findings.rubric_scores.values())
+    assert findings.failure or len(findings.rubric_scores) == len(RUBRICS)
+    assert findings.rubric_scores or findings.failure
     if '"score"' not in wrapped:
-        assert not findings.opinions
+        assert not findings.rubric_scores
     proposal = json.dumps(spoil(rng, empty_proposal()))
     judge = LLMJudge(ScriptedModel(lambda _: proposal), settings=settings, timing=timing)
     assert (await judge.propose(Contrast(QUESTION, (READING, READING)))).rubrics == ()

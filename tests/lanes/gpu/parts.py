@@ -229,8 +229,8 @@ def almanac(rehearses: bool) -> Report:
             return [await train_step(parts, step, deque()) for step in range(1, 2 if rehearses else 4)]
 
         last = asyncio.run(steps())[-1]
-    sampled, seconds = last["habits"]["policy_tokens"], last["seconds"]
-    report: Report = {"true": last["true"], "valid": last["habits"]["valid"], "seconds": seconds}
+    sampled, seconds = last["rollout_stats"]["policy_tokens"], last["seconds"]
+    report: Report = {"true": last["true"], "valid": last["rollout_stats"]["valid"], "seconds": seconds}
     report["sampled_tokens_a_second"] = round(sampled / max(1e-9, seconds["sample"]), 1)
     if last["task"]:
         tokens, peak = last["task"]["tokens"], peak_flops()

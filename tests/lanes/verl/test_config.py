@@ -45,8 +45,8 @@ def test_a_recipe_has_the_papers_numbers_over_verls_defaults_and_passes_verls_ow
 
 
 def test_a_key_of_our_section_can_be_changed_whether_it_stands_in_the_file_or_not():
-    config = read_config(CPU, ["rubricem.window=2", "rubricem.credit=terminal"])
-    assert (config.rubricem.window, config.rubricem.credit) == (2, "terminal")
+    config = read_config(CPU, ["rubricem.window=2", "rubricem.credit=answer_only"])
+    assert (config.rubricem.window, config.rubricem.credit) == (2, "answer_only")
 
 
 def test_a_key_of_verls_that_there_is_not_is_refused_in_a_sentence():

@@ -59,7 +59,7 @@ def test_another_number_of_ranks_resumes_and_is_announced_in_a_line(saved, capsy
     [
         ("rubricem.window=2", "rubricem.window"),
         (f"rubricem.matrix={IDENTITY_MATRIX}", "rubricem.matrix"),
-        ("rubricem.credit=terminal", "rubricem.credit"),
+        ("rubricem.credit=answer_only", "rubricem.credit"),
         ("data.train_batch_size=2", "data.train_batch_size"),
         ("actor_rollout_ref.rollout.n=8", "actor_rollout_ref.rollout.n"),
     ],

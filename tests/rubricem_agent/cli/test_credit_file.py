@@ -33,7 +33,7 @@ def test_matrix_mask_and_mode_are_obeyed(tmp_path):
     result = run(tmp_path, {"scores": scores, "matrix": eye, "valid": [True, True, False]}, "--json")
     assert json.loads(result.stdout)["returns"][0] == [0.5, 0.25, 0.0, 1.0]
     assert json.loads(result.stdout)["advantages"][2] == [0.0] * 4
-    result = run(tmp_path, {"scores": scores, "mode": "terminal"}, "--json")
+    result = run(tmp_path, {"scores": scores, "mode": "answer_only"}, "--json")
     assert json.loads(result.stdout)["returns"][0] == [1.0] * 4
 
 
@@ -75,7 +75,7 @@ def test_a_group_too_small_to_compare_is_said_beside_the_answer(tmp_path):
         ('{"score": [[0,0,0,0]]}', "unknown key 'score'; did you mean 'scores'?"),
         ('{"zzz": 1}', "unknown key 'zzz'; the keys are scores, valid, matrix, mode."),
         ('{"scores": [[0,0,0,0]], "scores": [[1,1,1,1]]}', "a key stands twice"),
-        ('{"scores": [[0,0,0,0]], "mode": "stage"}', "mode is 'stage'; it is 'stages' or 'terminal'"),
+        ('{"scores": [[0,0,0,0]], "mode": "stage"}', "mode is 'stage'; it is 'stages' or 'answer_only'"),
         ('{"scores": [[0,0,0,0]], "valid": [1]}', "valid needs one true or false for each of the 1 rollouts"),
         ('{"scores": [[0,0,0,0]], "valid": [true, true]}', "valid needs one true or false for each of the 1 rollouts"),
         ('{"scores": [[0,0,0,0]], "matrix": [[1,0,0,0]]}', "the stage matrix must be 4 x 4"),

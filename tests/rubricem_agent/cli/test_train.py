@@ -110,7 +110,7 @@ def step(number, **more):
         "judged": {**SCORES, "review": None},
         "task": {"loss": 0.1, "grad_norm": 1.0, "tokens": 10, "stages": told},
         "bank": 7,
-        "habits": {"answer_words": 40, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": 900},
+        "rollout_stats": {"answer_words": 40, "repeated_calls": 0.0, "valid": 1.0, "policy_tokens": 900},
         "seconds": {"sample": 2.0, "update": 1.0},
     }
     return StepLine.model_validate({**fields, **more})
@@ -133,7 +133,7 @@ def test_a_step_is_a_line():
 
 def test_a_step_without_an_update_says_so_and_an_old_line_without_counts_has_no_speed():
     assert "nothing to learn from" in describe_line(step(1, task=None), 24)
-    assert "; 0 tokens/s;" in describe_line(step(1, habits=None), 24)
+    assert "; 0 tokens/s;" in describe_line(step(1, rollout_stats=None), 24)
 
 
 def test_an_examination_and_an_alarm_are_sentences_and_markup_is_text():

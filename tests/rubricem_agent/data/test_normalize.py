@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.data.filter import normalize, unbalanced_thoughts
 from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.scaffold.reading import read_trajectory
 
 Make = Callable[..., Trace]
 
@@ -43,9 +43,9 @@ def test_a_normalised_trace_reads_as_before_without_aliases_and_tool_text_is_nev
     before = make_trace().trajectory
     after = normalize(before)
 
-    assert {found.code for found in read_trajectory(before).violations} == {"alias_tag"}
-    assert read_trajectory(after).violations == ()
-    assert read_trajectory(after).answer == read_trajectory(before).answer
+    assert {found.code for found in parse_trajectory(before).violations} == {"alias_tag"}
+    assert parse_trajectory(after).violations == ()
+    assert parse_trajectory(after).answer == parse_trajectory(before).answer
     assert after.segments[2] == before.segments[2]
 
 

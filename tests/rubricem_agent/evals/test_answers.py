@@ -15,7 +15,7 @@ from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
@@ -23,7 +23,7 @@ from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.limits import Rates, Turns, own_limiter
+from rubricem_env.llm.limits import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.render import estimate_tokens
 from tests.search_server import SearchReply, SearchServer
@@ -40,7 +40,7 @@ def test_the_searches_of_a_part_wait_at_the_limiters_that_it_was_given(tmp_path,
     plain = SearchServer(SearchReply({"organic": [{"title": "T", "link": "https://a.example", "snippet": "s"}]}))
     asked: list[str] = []
 
-    def limiter_of(server: str, rates: Rates) -> Turns:
+    def limiter_of(server: str, rates: Rates) -> LimiterProtocol:
         asked.append(server)
         return own_limiter(server, rates)
 
@@ -94,9 +94,9 @@ async def one_lesson_for_each_attempt(question, attempts):
 
 @pytest.mark.parametrize(("attempts", "shown"), [(1, "0"), (2, "1"), (3, "2")])
 def test_the_last_of_several_attempts_counts_and_each_sees_what_the_earlier_ones_taught(attempts, shown):
-    setting = Setting(ScriptedPolicy(lambda opening, seed: Answers()), shipped_toolbox())
+    context = RolloutContext(ScriptedPolicy(lambda opening, seed: Answers()), shipped_toolbox())
     prompt = agent_prompt(("google_search",))
-    agent = partial(answer_in_episodes, setting=setting, prompt=prompt, references=one_lesson_for_each_attempt)
+    agent = partial(answer_in_episodes, context=context, prompt=prompt, references=one_lesson_for_each_attempt)
 
     answered = asyncio.run(agent(EXAMPLE, answer_format=AnswerFormat.EXACT, guidance="Be brief.", attempts=attempts))
 
@@ -165,7 +165,9 @@ POLICY = ScriptedPolicy(lambda opening, seed: Researcher())
 
 def first_attempt():
     opening = agent_prompt(("google_search",)).opening(Query(question=QUESTION))
-    return asyncio.run(run_episode(Attempt(Query(question=QUESTION), opening), Setting(POLICY, shipped_toolbox())))
+    return asyncio.run(
+        run_episode(Attempt(Query(question=QUESTION), opening), RolloutContext(POLICY, shipped_toolbox()))
+    )
 
 
 def test_cross_shows_a_similar_questions_lesson_and_writes_nothing():

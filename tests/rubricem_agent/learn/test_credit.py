@@ -80,7 +80,7 @@ def test_a_group_is_trained_on_unless_all_its_stages_are_flat():
 
 
 def test_terminal_mode_gives_every_stage_the_credit_of_the_answer():
-    credit = assign_credit([[1, 1, 1, 0.25], [0, 0, 0, 0.75]], mode="terminal")
+    credit = assign_credit([[1, 1, 1, 0.25], [0, 0, 0, 0.75]], mode="answer_only")
     assert credit.returns.tolist() == [[0.25] * 4, [0.75] * 4]
     np.testing.assert_allclose(credit.advantages, [[-1] * 4, [1] * 4], atol=1e-7)
 

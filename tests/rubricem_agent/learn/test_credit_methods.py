@@ -70,7 +70,7 @@ def test_draco_keeps_the_sum_over_tokens_and_never_flips_a_sign(data):
     written = tokens.sum(1)
     scores = np.where(written > 0, rng.random((5, 4)), 0.0)
     advantages = assign_credit(scores, mode="draco", tokens=tokens).advantages
-    overall = assign_credit(np.repeat(scores.mean(1, keepdims=True), 4, 1), mode="terminal").advantages[:, 0]
+    overall = assign_credit(np.repeat(scores.mean(1, keepdims=True), 4, 1), mode="answer_only").advantages[:, 0]
     np.testing.assert_allclose((written * advantages).sum(1), overall * written.sum(1), atol=1e-6)
     assert (advantages * overall[:, None] >= 0).all()
 
@@ -120,7 +120,7 @@ def test_a_method_says_what_it_lacks():
         assign_credit([BEST, WORST], mode="igpo", tokens=[[[1, 1, 1, 1]]] * 2)
     with pytest.raises(UsageError, match="do not fit 2 x 4 scores"):
         assign_credit([BEST, WORST], mode="draco", tokens=[[1, 1, 1, 1]] * 2)
-    with pytest.raises(UsageError, match=r"the credit method is 'grpo'; it is one of stages, terminal"):
+    with pytest.raises(UsageError, match=r"the credit method is 'grpo'; it is one of stages, answer_only"):
         assign_credit([BEST, WORST], mode="grpo")
     with pytest.raises(UsageError, match="scored needs true or false for each of the 2 x 4 scores"):
         assign_credit([BEST, WORST], scored=[[True] * 4])

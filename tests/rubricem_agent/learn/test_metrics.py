@@ -1,4 +1,4 @@
-"""The habits of rollouts: counted from what the policy wrote."""
+"""The rollout_stats of rollouts: counted from what the policy wrote."""
 
 import pytest
 
@@ -26,17 +26,17 @@ def test_a_call_repeats_another_whatever_its_case_and_spacing():
 
 async def test_habits_of_a_good_episode_and_of_an_empty_one_are_averaged():
     episode = await run_scripted_episode(shipped_toolbox())
-    reading = episode.read()
-    good = Rollout(trajectory=reading.trajectory, policy="scripted")
-    empty = Rollout(trajectory=reading.trajectory.model_copy(update={"segments": ()}), policy="scripted")
+    parsed = episode.read()
+    good = Rollout(trajectory=parsed.trajectory, policy="scripted")
+    empty = Rollout(trajectory=parsed.trajectory.model_copy(update={"segments": ()}), policy="scripted")
 
-    habits = measure_rollouts([[good], [empty]])
+    rollout_stats = measure_rollouts([[good], [empty]])
 
-    assert habits.answer_words == pytest.approx(len(reading.answer.split()) / 2)
-    assert habits.valid == 0.5
-    assert habits.repeated_calls == 0.0
+    assert rollout_stats.answer_words == pytest.approx(len(parsed.answer.split()) / 2)
+    assert rollout_stats.valid == 0.5
+    assert rollout_stats.repeated_calls == 0.0
     # The scripted policy has no tokens.
-    assert habits.policy_tokens == 0
+    assert rollout_stats.policy_tokens == 0
 
 
 def test_the_spread_of_a_stage_is_the_share_of_groups_whose_given_scores_differ():

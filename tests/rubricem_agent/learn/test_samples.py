@@ -65,7 +65,7 @@ def test_a_group_whose_rollouts_score_alike_teaches_nothing():
 def test_a_failed_rollout_is_left_out_of_statistics_and_samples():
     groups = [[rollout(), rollout(), rollout(failure="server down")]]
     samples, credit = task_samples(
-        groups, [judged(1.0, 0.0, 1.0)], settings=CreditSettings(credit="terminal"), version=0
+        groups, [judged(1.0, 0.0, 1.0)], settings=CreditSettings(credit="answer_only"), version=0
     )
     assert len(samples) == 2
     assert credit.advantages[2].tolist() == [0, 0, 0, 0]

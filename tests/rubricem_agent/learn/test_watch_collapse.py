@@ -20,7 +20,7 @@ def line(step, *, words=40.0, repeats=0.05, valid=0.95, entropy=0.3, grad=0.5, k
             "true": scores,
             "judged": scores,
             "task": {"loss": 0.1, "grad_norm": grad, "tokens": 100, "stages": told} if trains else None,
-            "habits": {"answer_words": words, "repeated_calls": repeats, "valid": valid, "policy_tokens": 1000},
+            "rollout_stats": {"answer_words": words, "repeated_calls": repeats, "valid": valid, "policy_tokens": 1000},
         }
     )
 

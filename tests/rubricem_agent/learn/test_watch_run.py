@@ -10,8 +10,14 @@ WATCH, DRIFT = WatchSettings(window=1, fewest_valid=0.5), DriftSettings(window=1
 
 
 def write(folder, number, *, valid=1.0, judge=0.5, **fields):
-    habits = {"answer_words": 40, "repeated_calls": 0.0, "valid": valid, "policy_tokens": 10}
-    line = {"step": number, "encounter": "new", "true": {"plan": 0.5}, "judged": {"plan": judge}, "habits": habits}
+    rollout_stats = {"answer_words": 40, "repeated_calls": 0.0, "valid": valid, "policy_tokens": 10}
+    line = {
+        "step": number,
+        "encounter": "new",
+        "true": {"plan": 0.5},
+        "judged": {"plan": judge},
+        "rollout_stats": rollout_stats,
+    }
     append_line(folder / "metrics.jsonl", {**line, **fields})
 
 

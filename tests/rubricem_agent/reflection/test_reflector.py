@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -22,7 +23,6 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
 from rubricem_env.judge.base import CandidateScore
-from rubricem_env.scaffold.reading import read_trajectory
 
 QUESTION = "How wide is the Tall Fox?"
 PAGE = "the width of the tall fox was measured at low water by the river board"
@@ -38,8 +38,8 @@ def attempt(answer="60 m", ending=Ending.ANSWERED):
         Segment(origin=Origin.TOOL, text=PAGE),
         Segment(origin=Origin.POLICY, text=f"<think>t</think><answer>{answer}</answer>"),
     )
-    reading = read_trajectory(Trajectory(question=QUESTION, segments=segments, ending=ending))
-    return JudgedAttempt(reading, Judgement.of({}))
+    parsed = parse_trajectory(Trajectory(question=QUESTION, segments=segments, ending=ending))
+    return JudgedAttempt(parsed, Judgement.of({}))
 
 
 class Writer:
@@ -262,10 +262,10 @@ async def test_the_same_step_and_question_draw_the_same_again_and_another_step_d
 async def test_a_long_attempt_is_shortened_to_what_the_prompt_may_hold(bank):
     writer = Writer(written())
     long = Segment(origin=Origin.TOOL, text="x" * 400_000)
-    trajectory = attempt().reading.trajectory
-    reading = read_trajectory(trajectory.model_copy(update={"segments": (long, *trajectory.segments)}))
+    trajectory = attempt().parsed.trajectory
+    parsed = parse_trajectory(trajectory.model_copy(update={"segments": (long, *trajectory.segments)}))
     await Reflector(writer, Marker(), bank, settings=SETTINGS).reflect(
-        [JudgedAttempt(reading, Judgement.of({}))], step=1
+        [JudgedAttempt(parsed, Judgement.of({}))], step=1
     )
     opening = writer.asked[0][0]
     used = writer.count_tokens(opening.system) + writer.count_tokens(opening.user)
@@ -311,14 +311,14 @@ async def test_an_outcome_travels_through_json(bank):
 
 
 async def test_without_a_judge_one_reflection_is_kept_unscored(bank):
-    item = await Reflector(Writer(written()), Marker(), bank).reflect_unjudged(attempt().reading)
+    item = await Reflector(Writer(written()), Marker(), bank).reflect_unjudged(attempt().parsed)
     assert isinstance(item, BankItem)
     assert item.reflection.score is None
     assert bank.retrieve(QUESTION, "within")[0].item == item
 
 
 async def test_without_a_judge_form_and_gate_still_decide(bank):
-    refused = await Reflector(Writer("no blocks"), Marker(), bank).reflect_unjudged(attempt().reading)
+    refused = await Reflector(Writer("no blocks"), Marker(), bank).reflect_unjudged(attempt().parsed)
     assert isinstance(refused, Refusal)
     assert refused.code == "format"
 
@@ -337,10 +337,10 @@ def test_reflections_drawn_without_chance_are_refused_where_they_are_to_be_train
 async def test_what_the_second_reader_refuses_is_neither_kept_nor_rewarded(bank):
     class SecondReader(Marker):
         async def judge_reflections(self, task):
-            opinions = await super().judge_reflections(task)
+            rubric_scores = await super().judge_reflections(task)
             return tuple(
-                opinion._replace(refusal="its purpose is promotion: it sells" if "best" in text else "")
-                for opinion, text in zip(opinions, task.candidates, strict=True)
+                rubric_score._replace(refusal="its purpose is promotion: it sells" if "best" in text else "")
+                for rubric_score, text in zip(rubric_scores, task.candidates, strict=True)
             )
 
     writer = Writer(written("best"), written("fair"))

@@ -7,7 +7,7 @@ import pytest
 from rubricem_agent.policy.base import Emission, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.rollout import attempt_seed
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import shipped_toolbox
@@ -22,8 +22,10 @@ async def open_query(query, _attempt):
 
 
 async def play(policy=None, queries=QUERIES, **options):
-    setting = Setting(policy or ScriptedPolicy(writes("<think>t</think><answer>60 m</answer>")), shipped_toolbox())
-    return await run_groups(queries, open_query, setting, **{"group_size": 2, "seed": 5, **options})
+    context = RolloutContext(
+        policy or ScriptedPolicy(writes("<think>t</think><answer>60 m</answer>")), shipped_toolbox()
+    )
+    return await run_groups(queries, open_query, context, **{"group_size": 2, "seed": 5, **options})
 
 
 class Crowded:

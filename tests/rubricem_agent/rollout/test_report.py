@@ -1,10 +1,10 @@
 """A rollout for people: sources with titles and addresses, and why there is no answer."""
 
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import render_observation
 
 
@@ -12,14 +12,14 @@ def shown(*snippets):
     return render_observation(ToolResult(status=ToolStatus.OK, snippets=snippets), first_id=1)[0]
 
 
-def reading(answer, *snippets, ending=Ending.ANSWERED):
+def parsed(answer, *snippets, ending=Ending.ANSWERED):
     call = '<call_tool name="google_search">Tall_Fox</call_tool>'
     segments = (
         Segment(origin=Origin.POLICY, text=call),
         Segment(origin=Origin.TOOL, text=shown(*snippets)),
         Segment(origin=Origin.POLICY, text=answer),
     )
-    return read_trajectory(Trajectory(question="How wide?", segments=segments, ending=ending))
+    return parse_trajectory(Trajectory(question="How wide?", segments=segments, ending=ending))
 
 
 PAGE = Snippet(text="60 m", title="Tall Fox", url="https://almanac.example/d1")
@@ -54,7 +54,7 @@ def test_citations_become_numbered_links_and_invented_ones_a_question_mark():
 
 
 def test_a_report_has_question_answer_sources_and_searches():
-    report = render_report(reading('<answer><cite id="S_1">60 m</cite></answer>', PAGE))
+    report = render_report(parsed('<answer><cite id="S_1">60 m</cite></answer>', PAGE))
     assert report == (
         "# How wide?\n\n60 m [\\[1\\]](https://almanac.example/d1)\n\n"
         "## Sources\n\n1. [Tall Fox](https://almanac.example/d1) (S_1)\n\n"
@@ -63,7 +63,7 @@ def test_a_report_has_question_answer_sources_and_searches():
 
 
 def test_an_invented_citation_and_a_truncated_answer_are_named():
-    report = render_report(reading('<answer><cite id="S_7">60 m</cite>', PAGE, ending=Ending.TOKEN_BUDGET))
+    report = render_report(parsed('<answer><cite id="S_7">60 m</cite>', PAGE, ending=Ending.TOKEN_BUDGET))
     assert "never shown by a tool in this episode: S\\_7." in report
     assert "(The answer is truncated here.)" in report
 
@@ -71,4 +71,4 @@ def test_an_invented_citation_and_a_truncated_answer_are_named():
 @pytest.mark.parametrize("ending", [ending for ending in Ending if ending is not Ending.ANSWERED])
 def test_every_ending_without_an_answer_is_explained(ending):
     assert explain_ending(ending)
-    assert explain_ending(ending) in render_report(reading("<think>t", PAGE, ending=ending))
+    assert explain_ending(ending) in render_report(parsed("<think>t", PAGE, ending=ending))

@@ -7,7 +7,7 @@ import pytest
 from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Ending, Origin, Query
 from rubricem_env.env.episode import EpisodeLimits
@@ -21,10 +21,10 @@ QUERY = Query(question="How wide is the Tall Fox?")
 CALL = '<think>t</think><call_tool name="google_search">Tall Fox width</call_tool>'
 
 
-async def play(policy, limits=None, query=QUERY, audience=None):
-    setting = Setting(policy, shipped_toolbox(), limits or EpisodeLimits())
+async def play(policy, limits=None, query=QUERY, listener=None):
+    context = RolloutContext(policy, shipped_toolbox(), limits or EpisodeLimits())
     attempt = Attempt(query, Opening("rules", query.question), "hash", seed=1)
-    return await run_episode(attempt, setting, audience=audience)
+    return await run_episode(attempt, context, listener=listener)
 
 
 class Broken:
@@ -101,7 +101,7 @@ async def test_the_audience_hears_the_turns_and_what_comes_back():
             self.heard += "|seen|"
 
     ears = Ears()
-    await play(ScriptedPolicy(writes(CALL, "<think>t</think><answer>60 m</answer>")), audience=ears)
+    await play(ScriptedPolicy(writes(CALL, "<think>t</think><answer>60 m</answer>")), listener=ears)
     assert ears.heard == f"{CALL}|seen|<think>t</think><answer>60 m</answer>"
 
 
@@ -123,7 +123,7 @@ async def test_a_local_episode_carries_tokens_that_decode_to_its_text():
     policy = LocalPolicy(tiny_qwen3(tokenizer.size), tokenizer, rows=1)
     rollout = await run_episode(
         Attempt(QUERY, Opening("rules", QUERY.question), seed=4),
-        Setting(policy, shipped_toolbox(), sampling=Sampling(max_turn_tokens=30)),
+        RolloutContext(policy, shipped_toolbox(), sampling=Sampling(max_turn_tokens=30)),
     )
     await policy.aclose()
     policy_ids = itertools.compress(rollout.tokens.ids, rollout.tokens.policy_mask)

@@ -6,16 +6,16 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import TokenConversation
-from rubricem_agent.rollout.run import Attempt, Setting, run_episode
+from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
 
 RAW = tiny_tokenizer(["<think>How wide is the Tall Fox?</think>", "</structured_plan>\n<call_tool"] * 20)
@@ -76,8 +76,8 @@ class Page:
 
 
 def play(turns, page="60 m"):
-    setting = Setting(Reciting(turns), Page(page), sampling=Sampling())
-    return asyncio.run(run_episode(Attempt(QUERY, Opening("rules", QUERY.question)), setting))
+    context = RolloutContext(Reciting(turns), Page(page), sampling=Sampling())
+    return asyncio.run(run_episode(Attempt(QUERY, Opening("rules", QUERY.question)), context))
 
 
 def runs(tokens):
@@ -133,8 +133,8 @@ def test_what_the_policy_did_not_write_is_prompt_and_observations_tokenised_apar
 @given(TURNS)
 def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
     rollout = play(turns)
-    reading = read_trajectory(rollout.trajectory)
-    characters = {at: stage.position for stage, span in reading.spans.items() for at in range(span.start, span.end)}
+    parsed = parse_trajectory(rollout.trajectory)
+    characters = {at: stage.position for stage, span in parsed.spans.items() for at in range(span.start, span.end)}
     if any(segment.cut for segment in rollout.trajectory.segments):
         return
     at = 0

@@ -7,7 +7,7 @@ import pytest
 
 from rubricem_agent.config import JudgeConfig, PolicyConfig, ToolsConfig
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.rollout.run import Setting, run_groups
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_agent.wiring.models import build_judge, build_policy
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.base import Stage
@@ -73,7 +73,7 @@ async def play(environ):
         async def opened(query, attempt):
             return prompt.opening(query), prompt.hash
 
-        (played,) = await run_groups([QUERY], opened, Setting(policy, tools.toolbox), group_size=2)
+        (played,) = await run_groups([QUERY], opened, RolloutContext(policy, tools.toolbox), group_size=2)
     group = Group.of(QUERY, [one.trajectory for one in played])
     await StepJudge(built.judge, RubricBuffer()).judge_step([group], step=0)
     if provider is not None:

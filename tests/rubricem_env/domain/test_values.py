@@ -37,7 +37,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character_so_that_text_can_be_
 @pytest.mark.parametrize("score", [True, 1.0, "2", -1, 3, math.nan])
 def test_a_mark_is_a_whole_number_from_0_to_2_and_nothing_like_it(score):
     with pytest.raises(ValidationError):
-        RubricScore(rubric_id="r", mark=1.0, marks=(score,))
+        RubricScore(rubric_id="r", score=1.0, scores=(score,))
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -0.01, 1.01, "0.5"])
@@ -97,8 +97,6 @@ def test_two_calls_ask_the_same_whatever_the_case_and_spacing_of_the_query():
     assert first.identity != ToolCall(name="google_search", query="tall fox", parameters=(("limit", "3"),)).identity
 
 
-def test_scores_of_old_files_are_read_and_halves_round_up():
-    old = StageScore.model_validate_json('{"score": 0.5, "verdicts": [{"rubric_id": "r", "score": 1}]}')
-    assert old.verdicts == (RubricScore(rubric_id="r", mark=1.0),)
-    assert [RubricScore(rubric_id="r", mark=mark).score for mark in (0.49, 0.5, 1.5)] == [0, 1, 2]
-    assert [RubricScore(rubric_id="r", mark=1.0, marks=marks).spread for marks in ((), (0, 2, 1))] == [0, 2]
+def test_a_mean_score_rounds_halves_up_and_its_spread_is_that_of_the_members():
+    assert [RubricScore(rubric_id="r", score=score).rounded for score in (0.49, 0.5, 1.5)] == [0, 1, 2]
+    assert [RubricScore(rubric_id="r", score=1.0, scores=scores).spread for scores in ((), (0, 2, 1))] == [0, 2]

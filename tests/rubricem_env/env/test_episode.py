@@ -1,6 +1,7 @@
 """The episode's state machine: budgets, endings, notices, replay."""
 
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import (
@@ -14,7 +15,6 @@ from rubricem_env.domain.trajectory import (
     dump_trajectory,
 )
 from rubricem_env.env.episode import BUDGET_USED_NOTICE, Continue, Episode, EpisodeLimits, Finished
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.tools.render import ObservationCaps
 from tests.rubricem_env.env.conftest import ANSWER, CALL
 
@@ -134,7 +134,7 @@ def test_a_saved_trajectory_reads_like_the_live_one():
     episode.observe(FOUND)
     episode.emit('<answer><cite id="S_1">60 m</cite></answer>')
     live = episode.read()
-    saved = read_trajectory(episode.trajectory)
+    saved = parse_trajectory(episode.trajectory)
     assert (saved.spans, saved.citations, saved.violations) == (live.spans, live.citations, live.violations)
 
 

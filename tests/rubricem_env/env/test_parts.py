@@ -39,10 +39,13 @@ def test_a_part_of_another_kind_is_refused_by_name(kind, arguments, sentence):
 
 def test_parts_of_their_kinds_are_taken_and_left_out_ones_have_their_defaults():
     env = DeepResearchEnv(queries=iter([QUERY]), toolbox=LocalToolbox(), limits=EpisodeLimits(max_calls=3))
-    assert (env.setup.queries, env.setup.toolbox.names, env.setup.limits.max_calls) == ((QUERY,), (), 3)
+    assert (env.env_spec.queries, env.env_spec.toolbox.names, env.env_spec.limits.max_calls) == ((QUERY,), (), 3)
     plain = DeepResearchEnv()
-    assert (plain.setup.toolbox.names, plain.setup.limits) == (("google_search", "snippet_search"), EpisodeLimits())
-    assert plain.setup.queries
+    assert (plain.env_spec.toolbox.names, plain.env_spec.limits) == (
+        ("google_search", "snippet_search"),
+        EpisodeLimits(),
+    )
+    assert plain.env_spec.queries
 
 
 def test_a_function_that_returns_a_number_in_place_of_a_judgement_is_refused():

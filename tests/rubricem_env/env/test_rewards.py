@@ -42,7 +42,7 @@ def test_a_group_is_paid_every_stage_at_once_the_plan_as_well(staged):
     # four stages with 1.0 each, as the single environment pays over an episode
     assert rewards.tolist() == [4.0, 4.0]
     assert infos["score_plan"].tolist() == [1.0, 1.0]
-    assert staged.setup.scorer.asked == [["One?", "One?"]]
+    assert staged.env_spec.scorer.asked == [["One?", "One?"]]
 
 
 def test_an_episode_that_waits_for_its_group_is_paid_every_stage_too(staged):
@@ -58,7 +58,7 @@ def test_an_episode_that_is_paid_joins_no_later_group_of_its_question(staged):
     rewards, infos = staged.step(("", ANSWER))[1::3]
     assert rewards.tolist() == [0.0, 4.0]
     assert infos["_score_answer"].tolist() == [False, True]
-    assert staged.setup.scorer.asked == [["One?"], ["One?"]]
+    assert staged.env_spec.scorer.asked == [["One?"], ["One?"]]
 
 
 def test_a_plan_that_was_paid_alone_is_not_paid_again_with_the_group(staged):

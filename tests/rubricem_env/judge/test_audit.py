@@ -19,12 +19,12 @@ from rubricem_env.judge.base import Contrast, EnsembleJudge, Group, Proposal, Sc
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, drop_rubrics
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
 from tests.fakes import rubric
 
 CRITERION = rubric("speaks of the season", persistent=True)
-EXAMINATION = ScoringRequest(QUESTION, read_trajectory(attempt()), (CRITERION,))
+EXAMINATION = ScoringRequest(QUESTION, parse_trajectory(attempt()), (CRITERION,))
 GROUP = Group.of(Query(question=QUESTION, rubrics=(CRITERION,)), [attempt(), careless()])
 ALL = AuditSettings(share=1.0)
 
@@ -45,16 +45,16 @@ def constant(mark):
 )
 async def test_members_marks_are_combined_by_hand(combine, marks, combined):
     found = await EnsembleJudge([constant(mark) for mark in marks], combine=combine).score(EXAMINATION)
-    opinion = found.opinions[CRITERION.id]
-    assert (opinion.mark, opinion.marks, opinion.spread) == (combined, marks, max(marks) - min(marks))
-    assert opinion.score == round(combined + 0.01)  # halves round up
-    assert opinion.justification.startswith("mean 1.25 of the marks 0, 1, 2, 2: ") == (combined == 1.25)
+    rubric_score = found.rubric_scores[CRITERION.id]
+    assert (rubric_score.score, rubric_score.scores, rubric_score.spread) == (combined, marks, max(marks) - min(marks))
+    assert rubric_score.rounded == round(combined + 0.01)  # halves round up
+    assert rubric_score.justification.startswith("mean 1.25 of the scores 0, 1, 2, 2: ") == (combined == 1.25)
 
 
 async def test_a_member_that_fails_is_left_out_and_said():
     found = await EnsembleJudge([constant(None), constant(1)]).score(EXAMINATION)
-    assert (found.opinions[CRITERION.id].marks, bool(found.failure)) == ((1,), True)
-    assert (await EnsembleJudge([constant(None), constant(None)]).score(EXAMINATION)).opinions == {}
+    assert (found.rubric_scores[CRITERION.id].scores, bool(found.failure)) == ((1,), True)
+    assert (await EnsembleJudge([constant(None), constant(None)]).score(EXAMINATION)).rubric_scores == {}
 
 
 async def test_the_first_member_that_can_propose_does():
@@ -64,7 +64,7 @@ async def test_the_first_member_that_can_propose_does():
 
     down = Down(lambda *_: 1)
     able = ScriptedJudge(lambda *_: 1, rubrics=(CRITERION,))
-    contrast = Contrast(QUESTION, GROUP.readings)
+    contrast = Contrast(QUESTION, GROUP.trajectories)
     assert (await EnsembleJudge([down, able]).propose(contrast)).rubrics == (CRITERION,)
     assert "down" in (await EnsembleJudge([down, down]).propose(contrast)).failure
 
@@ -72,8 +72,8 @@ async def test_the_first_member_that_can_propose_does():
 async def test_a_combined_score_keeps_its_members_marks():
     judge = StepJudge(EnsembleJudge([constant(2), constant(1)]), RubricBuffer())
     (judged,) = await judge.judge_step([GROUP], step=1)
-    (opinion,) = judged.rollouts[0].opinions
-    assert (opinion.marks, opinion.spread) == ((2, 1), 1)
+    (rubric_score,) = judged.rollouts[0].rubric_scores
+    assert (rubric_score.scores, rubric_score.spread) == ((2, 1), 1)
     assert judged.judgements[0].score(Stage.ANSWER) == 0.75
 
 
@@ -114,9 +114,9 @@ async def test_a_rollout_whose_answer_alone_was_marked_is_not_held_against_the_h
 
         async def score(self, request):
             found = await super().score(request)
-            if not request.reading.happened(Stage.REVIEW):
+            if not request.parsed.happened(Stage.REVIEW):
                 return found
-            answers = {r.id: found.opinions[r.id] for r in request.rubrics if r.stage is Stage.ANSWER}
+            answers = {r.id: found.rubric_scores[r.id] for r in request.rubrics if r.stage is Stage.ANSWER}
             return ScoringResult(answers, failure="down", is_answer_only=True)
 
     planned = rubric("plans", Stage.PLAN, persistent=True)
@@ -163,15 +163,15 @@ async def test_calibration_compares_marks_with_labels():
     found = await calibrate(constant(2), examples)
     # marks 2, 2, and 0 for the review that never happened; labels 2, 0, 0
     assert (found.overall.pairs, found.overall.exact) == (3, pytest.approx(2 / 3))
-    assert [opinion.score for opinion in found.opinions] == [2, 2, 0]
-    assert (await calibrate(constant(None), examples)).opinions.count(None) == 2
+    assert [rubric_score.rounded for rubric_score in found.rubric_scores] == [2, 2, 0]
+    assert (await calibrate(constant(None), examples)).rubric_scores.count(None) == 2
 
 
 async def test_the_probe_finds_a_judge_that_likes_length_and_clears_the_rules():
     class LovesLength(ScriptedJudge):
         async def score(self, request: ScoringRequest) -> ScoringResult:
-            long = len(request.reading.answer or "") > 600
-            self._mark = lambda *_: 2 if long else 1
+            long = len(request.parsed.answer or "") > 600
+            self._score_rubric = lambda *_: 2 if long else 1
             return await super().score(request)
 
     trajectories = [attempt(), careless(), attempt(answer="<answer>broken")]

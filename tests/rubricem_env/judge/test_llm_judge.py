@@ -13,12 +13,12 @@ from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.rubrics import RubricSet, StageCaps
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.limits import RetryPolicy, Timing
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt, careless
 from tests.fakes import ScriptedModel, rubric
 from tests.replies import empty_proposal, read_blocks, read_fenced
 
-READING = read_trajectory(attempt())
+READING = parse_trajectory(attempt())
 ANSWERS = tuple(rubric(text) for text in ("a", "b"))
 MIXED = (rubric("p", Stage.PLAN), *ANSWERS)
 
@@ -50,7 +50,7 @@ async def marks(script, rubrics=ANSWERS):
     found = await judge.score(ScoringRequest(QUESTION, READING, rubrics))
     by_index = sorted(rubrics, key=lambda r: (r.stage.position, r.id))
     return (
-        {place: found.opinions[r.id].mark for place, r in enumerate(by_index, 1) if r.id in found.opinions},
+        {place: found.rubric_scores[r.id].score for place, r in enumerate(by_index, 1) if r.id in found.rubric_scores},
         found,
         model,
     )
@@ -112,7 +112,7 @@ async def test_a_judge_that_is_down_for_ten_minutes_gives_no_mark_and_says_why()
     time = FakeTime()
     judge, model = judge_over(lambda _: ModelError("connection refused", is_retryable=True, retry_after=90.0), time)
     found = await judge.score(ScoringRequest(QUESTION, READING, MIXED))
-    assert found.opinions == {}
+    assert found.rubric_scores == {}
     assert "connection refused" in found.failure
     assert 500 < time.now < 700
     assert len(model.requests) == 6 + 2
@@ -147,8 +147,8 @@ def row(title="t", description="Compares both widths at the same season", weight
 
 async def propose(script, known=None):
     judge, model = judge_over(script)
-    readings = (READING, read_trajectory(careless()))
-    return await judge.propose(Contrast(QUESTION, readings, known or RubricSet(), step=5, seed=3)), model
+    trajectories = (READING, parse_trajectory(careless()))
+    return await judge.propose(Contrast(QUESTION, trajectories, known or RubricSet(), step=5, seed=3)), model
 
 
 async def test_proposals_carry_stage_polarity_weight_and_provenance():
@@ -208,7 +208,7 @@ async def test_a_quotation_is_required_for_what_should_be_there(description, pol
     model = ScriptedModel(read_fenced(lambda criterion, blocks: 1))
     own = rubric(description).model_copy(update={"polarity": polarity, "title": "t"})
     judge = LLMJudge(model, settings=AskSettings(requires_quote=requires_quote))
-    await judge.score(ScoringRequest(QUESTION, read_trajectory(attempt()), (own,)))
+    await judge.score(ScoringRequest(QUESTION, parse_trajectory(attempt()), (own,)))
     (criterion,) = read_blocks(model.requests[0].prompt)["CRITERIA"]
     assert criterion["needs_quote"] is needed
 
@@ -229,8 +229,8 @@ async def test_retired_criteria_are_shown_whole_so_that_they_may_come_back_in_th
         },
     }
     model = ScriptedModel(read_fenced(lambda criterion, blocks: 1, draft=lambda _: reply))
-    readings = (read_trajectory(attempt()), read_trajectory(careless()))
-    found = await LLMJudge(model).propose(Contrast(QUESTION, readings, known=known, step=2))
+    trajectories = (parse_trajectory(attempt()), parse_trajectory(careless()))
+    found = await LLMJudge(model).propose(Contrast(QUESTION, trajectories, known=known, step=2))
     (shown,) = read_blocks(model.requests[0].prompt)["EXISTING"]["retired"]
     assert shown["description"] == gone.description
     back = known.with_proposed(found.rubrics, step=2)
@@ -278,8 +278,8 @@ async def test_the_second_reader_admits_what_describes_research_and_nothing_that
 async def test_the_scoring_prompts_of_a_group_share_all_that_stands_before_the_attempt():
     judge, model = judge_over(lambda _: scores((1, 2), (2, 0), (3, 1)))
     for number in (1, 2):
-        reading = read_trajectory(attempt(page=f"Page {number}."))
-        await judge.score(ScoringRequest(QUESTION, reading, MIXED, seed=number))
+        parsed = parse_trajectory(attempt(page=f"Page {number}."))
+        await judge.score(ScoringRequest(QUESTION, parsed, MIXED, seed=number))
     first, second = (request.system + request.prompt for request in model.requests)
     shared = "".join(
         a for a, b in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))

@@ -5,6 +5,7 @@ import json
 import random
 
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import JudgeError, UsageError
@@ -13,7 +14,6 @@ from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.base import Group, JudgeSettings, ScoringResult
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
 from tests.fakes import rubric
 
@@ -24,7 +24,7 @@ GIVEN = rubric("says which is wider", persistent=True)
 
 def by_season(request, criterion):
     """2 where the stage speaks of the season, else 0: a judge that can be computed by hand."""
-    return 2 if "season" in request.reading.stage_text(criterion.stage) else 0
+    return 2 if "season" in request.parsed.stage_text(criterion.stage) else 0
 
 
 def group_of(question="Q?", size=2, rubrics=()):
@@ -83,12 +83,12 @@ async def test_results_do_not_depend_on_who_finishes_first():
 async def test_the_same_question_twice_is_contrasted_and_scored_once():
     judge = step_judge()
     first, second = await judge.judge_step([group_of(size=2), group_of(size=3)], step=1)
-    assert (len(judge.judge.contrasts), len(judge.judge.contrasts[0].readings)) == (1, 5)
+    assert (len(judge.judge.contrasts), len(judge.judge.contrasts[0].trajectories)) == (1, 5)
     assert (len(first.rollouts), len(second.rollouts), len(judge.judge.requests)) == (2, 3, 5)
 
 
 async def test_a_failure_is_unscored_and_never_zero():
-    judge = ScriptedJudge(lambda e, r: None if "S_99" in e.reading.policy_text else 2, rubrics=(LONG,))
+    judge = ScriptedJudge(lambda e, r: None if "S_99" in e.parsed.policy_text else 2, rubrics=(LONG,))
     (judged,) = await step_judge(judge, failure_limit=0.5).judge_step([group_of()], step=1)
     assert judged.judgements[1].answer.reason == "judge_failed"
     assert (judged.rollouts[0].is_valid, judged.rollouts[1].is_valid) == (True, False)
@@ -98,19 +98,19 @@ async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_abou
     shared = rubric("speaks at all", weight=3)
 
     def mark(request, criterion):
-        broken = request.reading.trajectory.ending is Ending.ABANDONED
+        broken = request.parsed.trajectory.ending is Ending.ABANDONED
         return (0 if broken else 2) if criterion == shared else by_season(request, criterion)
 
     judge = step_judge(ScriptedJudge(mark, rubrics=(shared, LONG)), caps=StageCaps(answer=1))
     whole = group_of(size=4)
     broken = attempt(question="Q?", answer="<answer>so far").model_copy(update={"ending": Ending.ABANDONED})
-    group = Group(whole.query, (*whole.readings, read_trajectory(broken)))
+    group = Group(whole.query, (*whole.trajectories, parse_trajectory(broken)))
     (judged,) = await judge.judge_step([group], step=1)
     kept = judge.buffer.rubrics(judged.query_key)
     # over the four intact attempts `shared` is marked 2 throughout; with the fifth its variance would be 0.64
     assert [(entry.last.rubric.title, entry.reason) for entry in kept.archive] == [(shared.title, "separates_nothing")]
     assert [entry.rubric.title for entry in kept.active] == [LONG.title]
-    assert [contrast.readings for contrast in judge.judge.contrasts] == [whole.readings]
+    assert [contrast.trajectories for contrast in judge.judge.contrasts] == [whole.trajectories]
     # it has a judgement like the others: whether it may train is for the caller to say
     assert [rollout.judgement.score(Stage.ANSWER) for rollout in judged.rollouts] == [1.0, 0.5, 0.5, 0.5, 0.0]
 
@@ -133,8 +133,8 @@ async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
 class AnswerOnly(ScriptedJudge):
     async def score(self, request):
         answers = [r for r in request.rubrics if r.stage is Stage.ANSWER]
-        opinions = {r.id: RubricScore.whole(r.id, 1, "") for r in answers}
-        return ScoringResult(opinions, failure="down", is_answer_only=True)
+        rubric_scores = {r.id: RubricScore.whole(r.id, 1, "") for r in answers}
+        return ScoringResult(rubric_scores, failure="down", is_answer_only=True)
 
 
 async def test_the_fallback_scores_the_answer_alone_and_retires_nothing():

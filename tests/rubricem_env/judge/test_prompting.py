@@ -5,18 +5,18 @@ import re
 
 import pytest
 from hypothesis import given, strategies as st
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.judge.prompting import REPEATED, TRAJECTORY_TOKENS, TRUNCATED, delimit, render_stages, shorten_middle
-from rubricem_env.scaffold.reading import read_trajectory
 from rubricem_env.scaffold.untrusted import defuse
 from rubricem_env.testing.judges import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, careless, policy
 from tests.replies import read_blocks
 
 
 def shown(trajectory, **limits):
-    return render_stages(read_trajectory(trajectory), **limits)
+    return render_stages(parse_trajectory(trajectory), **limits)
 
 
 def test_each_stage_holds_its_own_text_and_tool_output_stands_apart():
@@ -251,20 +251,20 @@ FRAGMENTS = (
 
 @given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), min_size=1, max_size=3))
 def test_whatever_a_policy_writes_none_of_its_own_words_is_hidden_from_the_judge(texts):
-    reading = read_trajectory(lent(Trajectory(question=QUESTION, segments=tuple(map(policy, texts)))))
-    stages = render_stages(reading)
+    parsed = parse_trajectory(lent(Trajectory(question=QUESTION, segments=tuple(map(policy, texts)))))
+    stages = render_stages(parsed)
     for stage in STAGES:
         if stages[stage.value] is not None:
-            text, written = agent_text(stages[stage.value]), reading.stage_text(stage)
+            text, written = agent_text(stages[stage.value]), parsed.stage_text(stage)
             assert [text.count(word) for word in OWN_WORDS] == [written.count(word) for word in OWN_WORDS]
             assert BLOCK not in text
 
 
 @given(st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join), min_size=1, max_size=3))
 def test_without_a_block_in_the_prompt_the_judge_sees_the_policys_text_to_the_letter(texts):
-    reading = read_trajectory(Trajectory(question=QUESTION, segments=tuple(map(policy, texts))))
-    stages = render_stages(reading)
+    parsed = parse_trajectory(Trajectory(question=QUESTION, segments=tuple(map(policy, texts))))
+    stages = render_stages(parsed)
     for stage in STAGES:
         if stages[stage.value] is not None:
             # pieces of white space alone are not shown
-            assert "".join(agent_text(stages[stage.value]).split()) == "".join(reading.stage_text(stage).split())
+            assert "".join(agent_text(stages[stage.value]).split()) == "".join(parsed.stage_text(stage).split())

@@ -6,7 +6,7 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.rules_judge import RulesJudge, cover, find_quote, gather_facts, key_terms
-from rubricem_env.scaffold.reading import read_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import (
     ANSWER,
     PLAN,
@@ -24,13 +24,13 @@ from tests.fakes import rubric
 
 
 async def propose(*trajectories):
-    readings = tuple(read_trajectory(trajectory) for trajectory in trajectories)
-    return await RulesJudge().propose(Contrast(QUESTION, readings, step=4))
+    parsed = tuple(parse_trajectory(trajectory) for trajectory in trajectories)
+    return await RulesJudge().propose(Contrast(QUESTION, parsed, step=4))
 
 
 async def mark(trajectory, criterion):
-    found = await RulesJudge().score(ScoringRequest(QUESTION, read_trajectory(trajectory), (criterion,)))
-    return found.opinions[criterion.id]
+    found = await RulesJudge().score(ScoringRequest(QUESTION, parse_trajectory(trajectory), (criterion,)))
+    return found.rubric_scores[criterion.id]
 
 
 async def proposed(title, *trajectories):
@@ -70,7 +70,7 @@ async def test_each_rule_prefers_the_attempt_that_does_it(title, other):
     criterion = await proposed(title, attempt(), other)
     good, poor = await mark(attempt(), criterion), await mark(other, criterion)
     better, worse = (poor, good) if criterion.polarity == "negative" else (good, poor)
-    assert better.mark > worse.mark
+    assert better.score > worse.score
     assert good.justification
     assert poor.justification
 
@@ -85,15 +85,15 @@ async def test_dimensions_that_several_plans_name_are_looked_for_in_later_stages
     found = await propose(attempt(), attempt(answer="<answer>Amber Badger is wider.</answer>"))
     pooled = next(r for r in found.rubrics if r.title.startswith("Covers what several plans"))
     assert "measurement, season" in pooled.description
-    assert (await mark(attempt(), pooled)).mark == 2
+    assert (await mark(attempt(), pooled)).score == 2
 
 
 async def test_a_given_rubric_is_marked_by_its_key_terms():
     given = rubric("States the season of measurement and low water", persistent=True)
     # season, measurement, low, water: all four are in the answer
-    assert (await mark(attempt(), given)).mark == 2
-    assert (await mark(attempt(answer="<answer>At low water.</answer>"), given)).mark == 1
-    assert (await mark(attempt(answer=POOR_ANSWER), given)).mark == 0
+    assert (await mark(attempt(), given)).score == 2
+    assert (await mark(attempt(answer="<answer>At low water.</answer>"), given)).score == 1
+    assert (await mark(attempt(answer=POOR_ANSWER), given)).score == 0
 
 
 @pytest.mark.parametrize("status", [ToolStatus.ERROR, ToolStatus.EMPTY, ToolStatus.RATE_LIMITED])
@@ -110,20 +110,20 @@ async def test_a_failed_search_that_another_one_makes_good_is_no_flaw(status):
         ),
         ending=Ending.ANSWERED,
     )
-    assert (await mark(recovered, criterion)).mark == 0
+    assert (await mark(recovered, criterion)).score == 0
 
 
 def test_files_from_elsewhere_have_their_calls_read_from_the_policys_text():
     foreign = attempt()
     bare = tuple(s.model_copy(update={"observation": None}) for s in foreign.segments)
-    facts = gather_facts(QUESTION, read_trajectory(foreign.model_copy(update={"segments": bare})))
+    facts = gather_facts(QUESTION, parse_trajectory(foreign.model_copy(update={"segments": bare})))
     assert facts.queries == ("Amber Badger river width", "Tall Fox river width season")
     assert {status for _, status in facts.calls} == {None}
 
 
 def test_a_trajectory_without_text_has_no_facts_and_no_crash():
     prompt = Segment(origin=Origin.PROMPT, text="q")
-    facts = gather_facts("q", read_trajectory(Trajectory(question="q", segments=(prompt,))))
+    facts = gather_facts("q", parse_trajectory(Trajectory(question="q", segments=(prompt,))))
     assert (facts.queries, facts.requirements, facts.evaluations) == ((), (), ())
 
 

@@ -46,7 +46,7 @@ async def test_within_a_group_the_rules_order_attempts_as_truth_does(record_test
         found = []
         for question, group, judged in zip(questions, groups, outcomes, strict=True):
             scores = [judgement.score(stage) or 0.0 for judgement in judged.judgements]
-            truth = [true_quality(question, reading)[stage.position] for reading in group.readings]
+            truth = [true_quality(question, parsed)[stage.position] for parsed in group.trajectories]
             found.append(correlation(scores, truth))
         means = statistics.mean(value for value in found if value is not None)
         record_testsuite_property(f"{stage.value}_correlation", round(means, 2))

@@ -5,16 +5,16 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import MAX_JUSTIFICATION_CHARS, RubricScore, StageScore, Unscored
-from rubricem_env.judge.scoring import mark_variance, score_stage, score_trajectory
+from rubricem_env.judge.scoring import score_stage, score_trajectory, score_variance
 from tests.fakes import rubric
 
 
-def opinions(**marks):
+def rubric_scores(**marks):
     return {rubric(name).id: RubricScore.whole(rubric(name).id, mark, "because") for name, mark in marks.items()}
 
 
 def test_the_score_is_the_weighted_mean_of_marks_over_two():
-    scored = score_stage([rubric("a", weight=3), rubric("b", weight=1)], opinions(a=2, b=1))
+    scored = score_stage([rubric("a", weight=3), rubric("b", weight=1)], rubric_scores(a=2, b=1))
     # (3 x 1.0 + 1 x 0.5) / 4 = 0.875
     assert scored.score == 0.875
 
@@ -30,13 +30,13 @@ def test_a_flaw_that_is_avoided_counts_as_full_and_one_that_is_there_as_nothing(
 
 def test_a_half_mark_on_a_fractional_weight_of_the_data_set_is_kept():
     # (0.5 x 0.5 + 2.5 x 1.0) / 3.0 = 2.75 / 3
-    scored = score_stage([rubric("a", weight=0.5), rubric("b", weight=2.5)], opinions(a=1, b=2))
+    scored = score_stage([rubric("a", weight=0.5), rubric("b", weight=2.5)], rubric_scores(a=1, b=2))
     assert scored.score == pytest.approx(2.75 / 3)
 
 
 def test_rubrics_without_a_mark_are_left_out_of_the_mean():
     # only a: 1/2
-    assert score_stage([rubric("a"), rubric("b", weight=3)], opinions(a=1)).score == 0.5
+    assert score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1)).score == 0.5
 
 
 def test_no_rubric_and_no_mark_are_two_different_absences():
@@ -47,16 +47,16 @@ def test_no_rubric_and_no_mark_are_two_different_absences():
 
 def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided():
     flaw = rubric("f", Stage.REVIEW, negative=True)
-    judged = score_trajectory([Stage.PLAN], [flaw], opinions={flaw.id: RubricScore.whole(flaw.id, 0, "")})
+    judged = score_trajectory([Stage.PLAN], [flaw], rubric_scores={flaw.id: RubricScore.whole(flaw.id, 0, "")})
     assert judged.review == StageScore(score=0.0, missing=True)
     assert judged.plan == Unscored(reason="no_rubric")
 
 
 def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():
-    assert mark_variance([1 / 3] * 7) == 0.0
+    assert score_variance([1 / 3] * 7) == 0.0
     # mean 1, ((0-1)^2 + (2-1)^2) / 2 = 1
-    assert mark_variance([0, 2]) == 1.0
-    assert mark_variance([]) == 0.0
+    assert score_variance([0, 2]) == 1.0
+    assert score_variance([]) == 0.0
 
 
 def test_a_justification_is_cut_to_a_length_that_can_be_kept():

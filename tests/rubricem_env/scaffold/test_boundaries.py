@@ -1,9 +1,9 @@
 """Where stages begin and end; the golden trajectories hold whole runs, these the corners."""
 
 import pytest
+from rubricem_env.scaffold.parsed import find_boundaries
 
 from rubricem_env.scaffold.parser import parse_turn
-from rubricem_env.scaffold.reading import find_boundaries
 
 THINK = "<think>a</think>"  # 16 characters
 PLAN = "<structured_plan>p</structured_plan>"  # 36

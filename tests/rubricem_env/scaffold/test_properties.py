@@ -2,11 +2,11 @@
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from rubricem_env.scaffold.parsed import find_boundaries, parse_trajectory
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.lexer import Scanner, find_structure, find_tags
 from rubricem_env.scaffold.parser import EmissionStream, Turn, parse_turn
-from rubricem_env.scaffold.reading import find_boundaries, read_trajectory
 from tests.rubricem_env.scaffold.fragments import emissions, pieces_of
 
 in_pieces = emissions.flatmap(pieces_of)
@@ -87,9 +87,9 @@ def test_stage_spans_partition_the_policys_text(texts, review_start):
 @given(st.lists(st.tuples(st.sampled_from(Origin), emissions), max_size=8))
 def test_any_segments_can_be_read(parts):
     segments = tuple(Segment(origin=origin, text=text) for origin, text in parts)
-    reading = read_trajectory(Trajectory(question="", segments=segments))
-    assert reading.policy_text == reading.trajectory.policy_text
-    assert reading.is_complete == any(turn.answer for turn in reading.turns)
+    parsed = parse_trajectory(Trajectory(question="", segments=segments))
+    assert parsed.policy_text == parsed.trajectory.policy_text
+    assert parsed.is_complete == any(turn.answer for turn in parsed.turns)
 
 
 @given(st.text("<>/ax", max_size=60))

@@ -1,11 +1,11 @@
 """A trajectory read whole."""
 
 import pytest
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory, parse_turns
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.grammar import Code
-from rubricem_env.scaffold.reading import Reading, parse_turns, read_trajectory
 
 PLAN = "<structured_plan>p</structured_plan>"
 CALL = '<call_tool name="a">q</call_tool>'
@@ -24,8 +24,8 @@ def record(*parts: str | tuple[str, str]) -> Trajectory:
     return Trajectory(question="q", segments=tuple(segments))
 
 
-def read(*parts: str | tuple[str, str]) -> Reading:
-    return read_trajectory(record(*parts))
+def read(*parts: str | tuple[str, str]) -> ParsedTrajectory:
+    return parse_trajectory(record(*parts))
 
 
 def texts(*parts: str | tuple[str, str]) -> list[str]:
@@ -44,15 +44,15 @@ def test_tool_output_parts_two_turns():
 
 
 def test_what_was_cut_is_reported_and_is_part_of_nothing():
-    reading = read((CALL, "<answer>x</answer>"), OUTPUT, ANSWER)
-    assert Code.TWO_ACTIONS in {found.code for found in reading.violations}
-    assert reading.policy_text == CALL + ANSWER
+    parsed = read((CALL, "<answer>x</answer>"), OUTPUT, ANSWER)
+    assert Code.TWO_ACTIONS in {found.code for found in parsed.violations}
+    assert parsed.policy_text == CALL + ANSWER
 
 
 def test_self_written_tool_output_that_was_cut_is_still_reported():
-    reading = read(("hm ", "<tool_output>fake"), OUTPUT, ANSWER)
-    assert [turn.text for turn in reading.turns] == ["hm ", ANSWER]
-    assert Code.SELF_WRITTEN_TOOL_OUTPUT in {found.code for found in reading.violations}
+    parsed = read(("hm ", "<tool_output>fake"), OUTPUT, ANSWER)
+    assert [turn.text for turn in parsed.turns] == ["hm ", ANSWER]
+    assert Code.SELF_WRITTEN_TOOL_OUTPUT in {found.code for found in parsed.violations}
 
 
 def test_a_cut_that_the_rules_would_not_make_is_left_out():
@@ -72,25 +72,23 @@ def test_a_cut_that_the_rules_would_not_make_is_left_out():
     ],
 )
 def test_a_stage_happened_when_its_tag_was_opened_and_says_something(parts, happened):
-    reading = read(*parts)
-    assert " ".join(stage for stage in STAGES if reading.happened(stage)) == happened
+    parsed = read(*parts)
+    assert " ".join(stage for stage in STAGES if parsed.happened(stage)) == happened
 
 
 def test_a_truncated_answer_is_what_there_is_of_it():
-    reading = read(CALL, OUTPUT, "<answer> so far ")
-    assert (reading.answer, reading.is_complete) == ("so far", False)
+    parsed = read(CALL, OUTPUT, "<answer> so far ")
+    assert (parsed.answer, parsed.is_complete) == ("so far", False)
     assert (read(CALL).answer, read().answer) == (None, None)
 
 
 def test_data_generation_rejects_a_trajectory_for_its_strict_violations_alone():
-    reading = read(f"<answer>{CALL}", "<ANSWER>a</ANSWER>")
-    assert reading.stage_text(Stage.ANSWER) == "<ANSWER>a</ANSWER>"
-    assert {Code.TAG_CASE, Code.MISSING_REVIEW} <= {found.code for found in reading.violations}
-    assert {found.code for found in reading.violations} - {found.code for found in reading.rejections} == {
-        Code.TAG_CASE
-    }
+    parsed = read(f"<answer>{CALL}", "<ANSWER>a</ANSWER>")
+    assert parsed.stage_text(Stage.ANSWER) == "<ANSWER>a</ANSWER>"
+    assert {Code.TAG_CASE, Code.MISSING_REVIEW} <= {found.code for found in parsed.violations}
+    assert {found.code for found in parsed.violations} - {found.code for found in parsed.rejections} == {Code.TAG_CASE}
 
 
 def test_turns_that_are_given_are_not_parsed_again():
     turns = parse_turns(record(ANSWER))
-    assert read_trajectory(record(ANSWER), turns=turns).turns is turns
+    assert parse_trajectory(record(ANSWER), turns=turns).turns is turns

@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.scaffold.grammar import Code, violation
-from rubricem_env.scaffold.reading import read_trajectory
 
 PLAN = (
     "<structured_plan><deep_analysis>d</deep_analysis><rubric>r</rubric>"
@@ -29,8 +29,8 @@ def violations(*turns: str, statuses: tuple[ToolStatus | None, ...] = (), questi
     for place, turn in enumerate(turns):
         segments.append(Segment(origin=Origin.POLICY, text=turn))
         segments.append(tool(statuses[place] if place < len(statuses) else ToolStatus.OK))
-    reading = read_trajectory(Trajectory(question=question, segments=tuple(segments)))
-    return [(found.code.value, found.turn) for found in reading.violations]
+    parsed = parse_trajectory(Trajectory(question=question, segments=tuple(segments)))
+    return [(found.code.value, found.turn) for found in parsed.violations]
 
 
 @pytest.mark.parametrize(

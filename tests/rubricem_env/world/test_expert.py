@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
-from rubricem_env.scaffold.reading import Reading
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
@@ -25,7 +25,7 @@ PERFECT = (1.0, 1.0, 1.0, 1.0)
 NO_PAGES = offline_toolbox(Corpus([]))
 
 
-async def play(teacher: AlmanacTeacher, toolbox: Toolbox | None = None) -> Reading:
+async def play(teacher: AlmanacTeacher, toolbox: Toolbox | None = None) -> ParsedTrajectory:
     episode, tools, observations = Episode(query_of(teacher.question)), toolbox or shipped_toolbox(), list[str]()
     reply = await advance(episode, tools, teacher.turn(observations))
     while not isinstance(reply, Finished):
@@ -38,23 +38,23 @@ def questions_where(fits: Callable[[Question], object]) -> list[Question]:
     return [question for question in QUESTIONS if fits(question)]
 
 
-def missed(question: Question, reading: Reading) -> list[str]:
+def missed(question: Question, parsed: ParsedTrajectory) -> list[str]:
     """The needs and conventions that the answer does not meet; an exact answer owes the last need alone."""
     needs = question.truth.needs[-1:] if question.answer_format == "exact" else question.truth.needs
-    return [need.id for need in (*needs, *question.truth.implicit_needs) if not need.is_met_by(reading.answer or "")]
+    return [need.id for need in (*needs, *question.truth.implicit_needs) if not need.is_met_by(parsed.answer or "")]
 
 
-def calls(reading: Reading) -> list[ToolCall]:
-    return [turn.call for turn in reading.turns if turn.call is not None]
+def calls(parsed: ParsedTrajectory) -> list[ToolCall]:
+    return [turn.call for turn in parsed.turns if turn.call is not None]
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
 async def test_without_fault_it_is_accepted_and_meets_every_need_and_convention(question: Question) -> None:
-    reading = await play(AlmanacTeacher(question))
+    parsed = await play(AlmanacTeacher(question))
 
-    assert reading.rejections == ()
-    assert missed(question, reading) == []
-    assert true_quality(question, reading) == PERFECT
+    assert parsed.rejections == ()
+    assert missed(question, parsed) == []
+    assert true_quality(question, parsed) == PERFECT
 
 
 @pytest.mark.parametrize("seed", [1, 77])
@@ -62,41 +62,41 @@ async def test_without_fault_it_is_perfect_in_other_worlds_too_among_hostile_pag
     world = Almanac.from_seed(seed, hostile=True)
     tools = offline_toolbox(Corpus(world.documents))
 
-    readings = [(question, await play(AlmanacTeacher(question), tools)) for question in world.questions]
+    trajectories = [(question, await play(AlmanacTeacher(question), tools)) for question in world.questions]
 
-    assert [question.id for question, reading in readings if true_quality(question, reading) != PERFECT] == []
+    assert [question.id for question, parsed in trajectories if true_quality(question, parsed) != PERFECT] == []
 
 
 async def test_it_says_nothing_that_it_was_not_shown() -> None:
-    reading = await play(AlmanacTeacher(QUESTIONS[2]), NO_PAGES)
+    parsed = await play(AlmanacTeacher(QUESTIONS[2]), NO_PAGES)
 
-    assert reading.rejections == ()
-    assert reading.answer == "# Report\nThe sources do not say."
-    assert not any(need.is_met_by(reading.policy_text) for need in QUESTIONS[2].truth.needs)
+    assert parsed.rejections == ()
+    assert parsed.answer == "# Report\nThe sources do not say."
+    assert not any(need.is_met_by(parsed.policy_text) for need in QUESTIONS[2].truth.needs)
 
 
 async def test_it_does_not_name_the_next_link_of_a_chain_before_a_page_does() -> None:
     chain = questions_where(lambda question: question.truth.kind == "chain")[0]
-    reading = await play(AlmanacTeacher(chain), NO_PAGES)
+    parsed = await play(AlmanacTeacher(chain), NO_PAGES)
 
-    assert chain.truth.needs[0].value not in reading.policy_text
-    assert reading.answer == "\\boxed{unknown}"
+    assert chain.truth.needs[0].value not in parsed.policy_text
+    assert parsed.answer == "\\boxed{unknown}"
 
 
 async def test_a_skipped_need_is_the_only_one_that_the_answer_lacks() -> None:
     question = questions_where(lambda question: question.truth.kind == "profile")[0]
-    reading = await play(AlmanacTeacher(question, Slips(skipped="n2")))
+    parsed = await play(AlmanacTeacher(question, Slips(skipped="n2")))
 
-    assert missed(question, reading) == ["n2"]
-    assert reading.rejections == ()
+    assert missed(question, parsed) == ["n2"]
+    assert parsed.rejections == ()
 
 
 async def test_a_repeated_query_costs_research_and_nothing_else() -> None:
     for question in QUESTIONS[:30]:
-        reading = await play(AlmanacTeacher(question, Slips(repeats_query=True)))
-        plan, research, *later = true_quality(question, reading)
+        parsed = await play(AlmanacTeacher(question, Slips(repeats_query=True)))
+        plan, research, *later = true_quality(question, parsed)
 
-        assert calls(reading).count(calls(reading)[0]) == 2
+        assert calls(parsed).count(calls(parsed)[0]) == 2
         assert research < 1.0
         assert (plan, 1.0, *later) == PERFECT
 
@@ -104,32 +104,32 @@ async def test_a_repeated_query_costs_research_and_nothing_else() -> None:
 async def test_trust_in_a_stale_page_springs_its_trap_with_a_citation_of_that_page() -> None:
     trapped = questions_where(lambda q: any(trap.kind == "stale" for trap in q.truth.traps) and q.domain == "rivers")
     for question in trapped:
-        reading = await play(AlmanacTeacher(question, Slips(trusts_stale=True)))
-        caught = [trap.kind for trap in question.truth.traps if trap.has_caught(reading.answer or "")]
+        parsed = await play(AlmanacTeacher(question, Slips(trusts_stale=True)))
+        caught = [trap.kind for trap in question.truth.traps if trap.has_caught(parsed.answer or "")]
 
         assert caught == ["stale"]
-        assert reading.rejections == ()
+        assert parsed.rejections == ()
 
 
 async def test_a_claim_of_what_was_not_found_states_a_value_that_no_page_has_shown() -> None:
     question = questions_where(lambda question: question.truth.kind == "pair")[0]
     slips = draw_slips(question, Faults(claim_unfound=1.0), seed=3)
-    reading = await play(AlmanacTeacher(question, slips))
-    shown = " ".join(segment.text for segment in reading.trajectory.segments[2::2])
+    parsed = await play(AlmanacTeacher(question, slips))
+    shown = " ".join(segment.text for segment in parsed.trajectory.segments[2::2])
 
-    assert missed(question, reading) == ["n2"]
-    assert reading.citations.unknown == ()
-    said = next(value for value in slips.inventions if value in (reading.answer or ""))
+    assert missed(question, parsed) == ["n2"]
+    assert parsed.citations.unknown == ()
+    said = next(value for value in slips.inventions if value in (parsed.answer or ""))
     assert said not in shown
 
 
 async def test_a_lone_fact_can_be_invented_only_after_a_search_for_something_else() -> None:
     question = questions_where(lambda question: question.truth.kind == "fact")[0]
-    reading = await play(AlmanacTeacher(question, draw_slips(question, Faults(claim_unfound=1.0), seed=0)))
+    parsed = await play(AlmanacTeacher(question, draw_slips(question, Faults(claim_unfound=1.0), seed=0)))
 
-    assert reading.rejections == ()
-    assert [call.query for call in calls(reading)] == [f"reporting convention {question.domain}"]
-    assert missed(question, reading) == ["n1"]
+    assert parsed.rejections == ()
+    assert [call.query for call in calls(parsed)] == [f"reporting convention {question.domain}"]
+    assert missed(question, parsed) == ["n1"]
 
 
 async def test_a_forgotten_citation_leaves_one_claim_bare_and_the_rest_cited() -> None:
@@ -144,10 +144,10 @@ async def test_a_forgotten_citation_leaves_one_claim_bare_and_the_rest_cited() -
 
 async def test_a_missed_convention_is_missed_whole_and_nothing_else_is() -> None:
     for question in questions_where(lambda question: question.truth.implicit_needs)[:20]:
-        reading = await play(AlmanacTeacher(question, Slips(misses_convention=True)))
+        parsed = await play(AlmanacTeacher(question, Slips(misses_convention=True)))
 
-        assert missed(question, reading) == [duty.id for duty in question.truth.implicit_needs]
-        assert "convention" not in reading.stage_text(Stage.PLAN)
+        assert missed(question, parsed) == [duty.id for duty in question.truth.implicit_needs]
+        assert "convention" not in parsed.stage_text(Stage.PLAN)
 
 
 async def test_a_search_that_brings_nothing_is_tried_once_more_further_down() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import UsageError
@@ -10,7 +11,6 @@ from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.base import Contrast, ScoringRequest
-from rubricem_env.scaffold.reading import Reading, read_trajectory
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, criteria_of, true_quality
@@ -20,24 +20,24 @@ QUESTION = next(question for question in QUESTIONS if question.question == DEMO_
 """Compares the widths of Amber Badger (130 m; traps 270 m, 145 m) and Tall Fox (60 m)."""
 
 
-def attempt(answer: str) -> Reading:
+def attempt(answer: str) -> ParsedTrajectory:
     segment = Segment(origin=Origin.POLICY, text=f"<answer>{answer}</answer>")
-    return read_trajectory(Trajectory(question=DEMO_QUERY.question, segments=(segment,)))
+    return parse_trajectory(Trajectory(question=DEMO_QUERY.question, segments=(segment,)))
 
 
 GOOD = attempt("The width of Amber Badger is 130 m. The width of Tall Fox is 60 m.")
 POOR = attempt("The width of Amber Badger is 270 m.")
 
 
-def true_marks(reading: Reading) -> dict[str, int]:
-    evidence = Evidence.of(reading)
+def true_marks(parsed: ParsedTrajectory) -> dict[str, int]:
+    evidence = Evidence.of(parsed)
     return {rubric.id: mark(evidence) for rubric, mark in criteria_of(QUESTION).items() if rubric.stage is Stage.ANSWER}
 
 
-async def given_marks(judge: AlmanacJudge, reading: Reading) -> dict[str, float]:
+async def given_marks(judge: AlmanacJudge, parsed: ParsedTrajectory) -> dict[str, float]:
     rubrics = tuple(criteria_of(QUESTION))
-    findings = await judge.score(ScoringRequest(QUESTION.question, reading, rubrics))
-    return {rubric_id: opinion.mark for rubric_id, opinion in findings.opinions.items()}
+    findings = await judge.score(ScoringRequest(QUESTION.question, parsed, rubrics))
+    return {rubric_id: rubric_score.score for rubric_id, rubric_score in findings.rubric_scores.items()}
 
 
 async def test_with_all_knobs_at_rest_the_marks_are_the_true_ones():
@@ -73,7 +73,7 @@ async def test_a_failing_judge_says_so_and_gives_no_marks():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(failure_rate=1.0))
     findings = await judge.score(ScoringRequest(QUESTION.question, GOOD, ()))
     assert findings.failure
-    assert not findings.opinions
+    assert not findings.rubric_scores
     assert (await judge.propose(Contrast(QUESTION.question, (GOOD, POOR)))).failure
 
 
@@ -92,7 +92,7 @@ async def test_latency_is_slept_through():
 async def test_a_rubric_that_is_no_true_criterion_is_left_unmarked():
     foreign = Rubric(stage=Stage.ANSWER, title="style", description="The answer is elegant.")
     findings = await AlmanacJudge(QUESTIONS).score(ScoringRequest(QUESTION.question, GOOD, (foreign,)))
-    assert findings.opinions == {}
+    assert findings.rubric_scores == {}
 
 
 async def test_a_question_of_another_world_is_refused_with_the_way_out():
@@ -103,24 +103,24 @@ async def test_a_question_of_another_world_is_refused_with_the_way_out():
 PAGE = '<tool_output>\n<snippet id="S_1">Tall Fox sheet | https://almanac.example/d335\nThe width is 60 m.</snippet>\n</tool_output>'
 
 
-def researched(policy: str, page: str = PAGE) -> Reading:
+def researched(policy: str, page: str = PAGE) -> ParsedTrajectory:
     call = '<call_tool name="google_search">Tall Fox width</call_tool>'
     segments = (
         Segment(origin=Origin.POLICY, text=call),
         Segment(origin=Origin.TOOL, text=page),
         Segment(origin=Origin.POLICY, text=policy),
     )
-    return read_trajectory(Trajectory(question=DEMO_QUERY.question, segments=segments))
+    return parse_trajectory(Trajectory(question=DEMO_QUERY.question, segments=segments))
 
 
-def marks(reading: Reading, stage: Stage) -> dict[str, int]:
-    evidence = Evidence.of(reading)
+def marks(parsed: ParsedTrajectory, stage: Stage) -> dict[str, int]:
+    evidence = Evidence.of(parsed)
     return {rubric.title: mark(evidence) for rubric, mark in criteria_of(QUESTION).items() if rubric.stage is stage}
 
 
 def test_a_value_said_of_its_subject_earns_full_marks_and_a_bare_value_half():
-    reading = researched("<answer>The width of Amber Badger is 130 m. The other has 60 m.</answer>")
-    marked = marks(reading, Stage.ANSWER)
+    parsed = researched("<answer>The width of Amber Badger is 130 m. The other has 60 m.</answer>")
+    marked = marks(parsed, Stage.ANSWER)
     assert marked["width of Amber Badger"] == 2
     assert marked["width of Tall Fox"] == 1
 
@@ -145,8 +145,8 @@ def test_a_page_that_names_another_page_does_not_count_as_that_page():
 
 def test_a_review_earns_by_stating_what_was_found_and_loses_by_pretending():
     def audited(review: str) -> tuple[int, int]:
-        reading = researched(f"<review><rubric_review>{review}</rubric_review></review><answer>x</answer>")
-        marked = marks(reading, Stage.REVIEW)
+        parsed = researched(f"<review><rubric_review>{review}</rubric_review></review><answer>x</answer>")
+        marked = marks(parsed, Stage.REVIEW)
         return marked["audits the width of Tall Fox"], marked["audits the width of Amber Badger"]
 
     # only Tall Fox's page was shown

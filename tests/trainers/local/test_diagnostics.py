@@ -1,4 +1,4 @@
-"""Diagnostics measure and change nothing; habits count what they say."""
+"""Diagnostics measure and change nothing; rollout_stats count what they say."""
 
 import copy
 

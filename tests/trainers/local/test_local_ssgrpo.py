@@ -139,7 +139,7 @@ def test_a_run_may_be_resumed_with_an_audit_that_it_began_without(config):
 def test_reflections_are_as_old_as_the_weights_that_drew_them(config):
     parts = make_parts(config.model_copy(update={"record": False}))
     parts.learner.updates = 5
-    parts.learner.release()
+    parts.learner.sync_sampler()
 
     async def play() -> list[int | None]:
         await train_step(parts, 1, deque())
@@ -192,8 +192,8 @@ def test_a_refused_start_leaves_the_settings_of_the_run_in_the_folder(config):
     run(config)
     kept = (config.out / "config.json").read_text()
 
-    with pytest.raises(UsageError, match=r'settings or samples: credit was "stages" and is "terminal"'):
-        run(config.model_copy(update={"credit": "terminal"}))
+    with pytest.raises(UsageError, match=r'settings or samples: credit was "stages" and is "answer_only"'):
+        run(config.model_copy(update={"credit": "answer_only"}))
 
     assert (config.out / "config.json").read_text() == kept
 
@@ -211,7 +211,7 @@ def test_a_second_process_does_not_write_into_the_folder_of_a_running_one(config
 
 @pytest.mark.no_cover
 def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(config):
-    references = ReferenceSettings(share=0.5, internalise=True)
+    references = ReferenceSettings(share=0.5, distill_context=True)
     parts = make_parts(config.model_copy(update={"group_size": 4, "references": references}))
     parts.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
 
@@ -256,7 +256,7 @@ def test_what_is_sampled_ahead_is_not_of_the_weights_in_training(config):
     with torch.no_grad():
         trained += 1.0
     assert not torch.equal(trained, drawn)
-    parts.learner.release()
+    parts.learner.sync_sampler()
     assert torch.equal(trained, drawn)
 
 

@@ -64,7 +64,7 @@ def small_config(policy: Path, out: Path) -> LocalConfig:
 def test_a_step_reads_each_trajectory_once(step):
     calls, _ = step
     assert calls["run_episode"] > 0
-    assert calls["read_trajectory"] == 2
+    assert calls["parse_trajectory"] == 2
     assert calls["parse_turns"] == 0
 
 
@@ -84,4 +84,4 @@ def test_an_audited_step_reads_no_trajectory_again(policy_folder, tmp_path):
         config.model_copy(update={"held_out_judge": config.held_out_judge.model_copy(update={"every": 1})})
     )
     assert calls["examine"] > 0
-    assert calls["read_trajectory"] == 2
+    assert calls["parse_trajectory"] == 2

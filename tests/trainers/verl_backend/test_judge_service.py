@@ -123,14 +123,14 @@ async def test_a_rollout_that_the_world_broke_is_judged_with_its_group_and_teach
     assert (report["lost"], report["trained_rollouts"], report["encounter"]) == (1, 0, "new")
 
 
-@pytest.mark.parametrize("mode", ["stages", "terminal", "dr_grpo", "srar", "draco"])
+@pytest.mark.parametrize("mode", ["stages", "answer_only", "dr_grpo", "srar", "draco"])
 async def test_token_advantages_equal_the_local_trainers_on_the_same_group(mode, model_folder):
     service = make_service(model_folder, meta_policy=False, credit=mode)
     rollouts = [with_tokens(await attempt(text), (0, 1, 1, 2, 3)) for text in ATTEMPTS]
     calls = [service.submit(NEW, one, group="g", index=index) for index, one in enumerate(rollouts)]
     given = await asyncio.gather(*calls)
     other = make_service(model_folder, meta_policy=False, credit=mode)
-    group = Group.of(QUERY, [one.reading for one in rollouts])
+    group = Group.of(QUERY, [one.parsed for one in rollouts])
     judged = await other.judge.judge_group(group, step=1)
     samples, _ = task_samples([rollouts], [judged], settings=CreditSettings(credit=mode), version=0)
     assert len(samples) == 2
@@ -378,7 +378,7 @@ async def test_a_group_that_is_played_again_after_a_resume_is_not_reflected_on_t
 UNIT_MATRIX = [[float(row == column) for column in range(4)] for row in range(4)]
 
 
-@pytest.mark.parametrize(("name", "value"), [("window", 2), ("credit", "terminal"), ("matrix", UNIT_MATRIX)])
+@pytest.mark.parametrize(("name", "value"), [("window", 2), ("credit", "answer_only"), ("matrix", UNIT_MATRIX)])
 async def test_a_checkpoint_of_other_settings_is_refused_by_name(model_folder, tmp_path, name, value):
     service = make_service(model_folder)
     await save(service, tmp_path)

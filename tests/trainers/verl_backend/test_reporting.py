@@ -39,7 +39,7 @@ async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[Judg
 async def test_the_means_of_a_step_are_over_all_its_rollouts(model_folder):
     told = rollout_means(await judged_groups(model_folder))
     # One answer of four words and one of eight.
-    assert told["habits"] == {"answer_words": 6.0, "repeated_calls": 0.0, "valid": 0.0, "policy_tokens": 4}
+    assert told["rollout_stats"] == {"answer_words": 6.0, "repeated_calls": 0.0, "valid": 0.0, "policy_tokens": 4}
     assert (told["encounter"], told["lost"], told["trained_rollouts"], told["fallbacks"]) == ("new", 0, 2, 0)
     assert 0 < told["true"]["answer"] < 1
 
@@ -182,7 +182,7 @@ def test_the_almanac_brings_its_training_questions_and_their_truth():
     assert {question.split for question in truth.values()} == {"train"}
 
 
-SETTINGS = read_section({"almanac": {}, "credit": "terminal", "meta_policy": False})
+SETTINGS = read_section({"almanac": {}, "credit": "answer_only", "meta_policy": False})
 
 
 def test_an_update_that_did_not_take_place_is_none():

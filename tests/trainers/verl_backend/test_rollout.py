@@ -60,7 +60,7 @@ async def test_an_episode_is_played_with_its_lessons_and_tools_to_one_row(model_
 
 
 async def test_half_of_a_group_sees_lessons_and_is_trained_on_without_them_where_that_is_asked(model_folder, tokenizer):
-    shares = {"share": 0.5, "internalise": True}
+    shares = {"share": 0.5, "distill_context": True}
     client = FakeClient(tokenizer, [ANSWER])
     guided = await play(model_folder, client, FakeService(), **shares)
     assert "Look twice." in tokenizer.decode(client.prompts[0])

@@ -7,7 +7,7 @@ from itertools import chain, repeat
 import pytest
 
 from rubricem_env.domain.errors import BoundaryError
-from trainers.verl_backend.time_limits import Patience, lost_process, within
+from trainers.verl_backend.time_limits import Patience, call_with_timeout, lost_process
 
 TOLD = (
     "The actor died unexpectedly before finishing this task.\n"
@@ -49,13 +49,13 @@ def test_a_process_that_never_came_up_is_told_by_what_it_raised():
 
 def test_a_call_that_hangs_ends_with_a_sentence_that_names_the_setting():
     with pytest.raises(BoundaryError, match=r"could not bring the weights in 0.05 seconds.*raise a\.b"):
-        within(0.05, "bring the weights", lambda: time.sleep(1), setting="a.b")
+        call_with_timeout(0.05, "bring the weights", lambda: time.sleep(1), setting="a.b")
 
 
 def test_what_a_call_returns_or_raises_comes_through():
-    assert within(5, "add", lambda: 1 + 1, setting="a.b") == 2
+    assert call_with_timeout(5, "add", lambda: 1 + 1, setting="a.b") == 2
     with pytest.raises(KeyError):
-        within(5, "look", lambda: {}["absent"], setting="a.b")
+        call_with_timeout(5, "look", lambda: {}["absent"], setting="a.b")
 
 
 def test_whoever_watches_a_call_can_end_the_wait():
@@ -63,7 +63,7 @@ def test_whoever_watches_a_call_can_end_the_wait():
         raise BoundaryError("a process of the run is gone")
 
     with pytest.raises(BoundaryError, match="is gone"):
-        within(5, "sample", lambda: time.sleep(1), setting="a.b", watch=watch, every=0.01)
+        call_with_timeout(5, "sample", lambda: time.sleep(1), setting="a.b", watch=watch, every=0.01)
 
 
 class FakeClock:
@@ -125,5 +125,7 @@ async def test_without_patience_nothing_is_repeated():
 
 def test_a_pause_does_not_count_towards_a_time_limit():
     pauses = chain([0.0], repeat(60.0))
-    done = within(0.1, "sample", lambda: time.sleep(0.4) or 7, setting="s", paused=lambda: next(pauses), every=0.1)
+    done = call_with_timeout(
+        0.1, "sample", lambda: time.sleep(0.4) or 7, setting="s", paused=lambda: next(pauses), every=0.1
+    )
     assert done == 7

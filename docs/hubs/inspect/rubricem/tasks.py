@@ -14,20 +14,20 @@ from inspect_ai.solver import Generate, TaskState, solver
 from inspect_ai.util import collect
 
 from rubricem_agent.prompting import agent_prompt
-from rubricem_env.adapters import EpisodeSession, make_setup, offline_scorer
+from rubricem_env.adapters import EpisodeSession, make_env_spec, offline_scorer
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env import shipped_toolbox
 from rubricem_env.env.rewards import score_info
 
 RULES = agent_prompt(shipped_toolbox().names)
-SETUP = make_setup(prompt=lambda query: RULES.opening(query).user, system=RULES.system)
+ENV_SPEC = make_env_spec(prompt=lambda query: RULES.opening(query).user, system=RULES.system)
 
 
 @task
 def deep_research(attempts: int = 4) -> Task:
     """The almanac's training questions, `attempts` episodes each. The tools search its pages; nothing is fetched."""
-    samples = [Sample(id=query.key, input=SETUP.prompt(query)) for query in SETUP.queries]
+    samples = [Sample(id=query.key, input=ENV_SPEC.prompt(query)) for query in ENV_SPEC.queries]
     return Task(dataset=MemoryDataset(samples, name="almanac"), solver=episodes(attempts), scorer=stages())
 
 
@@ -37,7 +37,7 @@ def episodes(attempts: int) -> Any:
 
     The sample's messages are the first attempt's.
     """
-    judge = offline_scorer(SETUP.queries)
+    judge = offline_scorer(ENV_SPEC.queries)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         played = await collect(*(play(str(state.sample_id)) for _ in range(attempts)))
@@ -55,8 +55,8 @@ def episodes(attempts: int) -> Any:
 
 async def play(key: str) -> tuple[Trajectory, list[ChatMessage]]:
     """One episode, and its conversation."""
-    session = EpisodeSession(SETUP, SETUP.query(key))
-    messages: list[ChatMessage] = [ChatMessageSystem(content=SETUP.system), ChatMessageUser(content=session.prompt)]
+    session = EpisodeSession(ENV_SPEC, ENV_SPEC.query(key))
+    messages: list[ChatMessage] = [ChatMessageSystem(content=ENV_SPEC.system), ChatMessageUser(content=session.prompt)]
     while not session.is_over:
         output = await get_model().generate(messages)
         step = await session.step(output.completion)

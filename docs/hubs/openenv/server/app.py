@@ -9,13 +9,13 @@ import os
 import uvicorn
 
 from rubricem_agent.prompting import agent_prompt
-from rubricem_env.adapters import offline_setup, research_app
+from rubricem_env.adapters import offline_env_spec, research_app
 from rubricem_env.env import shipped_toolbox
 
 RULES = agent_prompt(shipped_toolbox().names)
 
 app = research_app(
-    offline_setup(
+    offline_env_spec(
         group_size=int(os.environ.get("RUBRICEM_GROUP_SIZE", "1")),
         patience=120.0,
         prompt=lambda query: RULES.opening(query).user,

@@ -8,7 +8,7 @@ import os
 import verifiers.v1 as vf
 
 from rubricem_agent.prompting import agent_prompt
-from rubricem_env.adapters import offline_setup, research_plugin
+from rubricem_env.adapters import offline_env_spec, research_plugin
 from rubricem_env.env import shipped_toolbox
 
 NAME = "rubricem-deep-research"
@@ -18,7 +18,7 @@ GROUP_SIZE = int(os.environ.get("RUBRICEM_GROUP_SIZE", "4"))
 RULES = agent_prompt(shipped_toolbox().names)
 
 DeepResearchTaskset, DeepResearchHarness = research_plugin(
-    offline_setup(
+    offline_env_spec(
         group_size=GROUP_SIZE, patience=120.0, prompt=lambda query: RULES.opening(query).user, system=RULES.system
     )
 )

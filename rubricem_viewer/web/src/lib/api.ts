@@ -154,7 +154,7 @@ export interface ElementText {
 
 export interface VerdictView {
   rubric: Rubric;
-  opinion: RubricScore;
+  rubric_score: RubricScore;
   passages: Array<Passage>;
 }
 
@@ -453,9 +453,9 @@ export interface Rubric {
 
 export interface RubricScore {
   rubric_id: string;
-  mark: number;
+  score: number;
   justification: string;
-  marks: Array<number>;
+  scores: Array<number>;
 }
 
 export interface ShownLesson {

@@ -33,8 +33,8 @@ PAPER: Mapping[str, object] = {
 
 ABLATIONS = {
     "verl_ssgrpo_8b": ("stages", False),
-    "verl_answer_only_8b": ("terminal", False),
-    "verl_meta_policy_8b": ("terminal", True),
+    "verl_answer_only_8b": ("answer_only", False),
+    "verl_meta_policy_8b": ("answer_only", True),
 }
 """Credit and meta-policy of each file of the ablation (figure 6)."""
 ABLATION_BUDGET = {"trainer.total_training_steps": 600, "trainer.nnodes": 2}

@@ -334,7 +334,7 @@ _MAKERS = {
 """The blocks that make a stage. Thoughts alone are not research."""
 
 
-class Reading(NamedTuple):
+class ParsedTrajectory(NamedTuple):
     """A trajectory with its turns, stages, answer, citations and violations."""
 
     trajectory: Trajectory
@@ -378,10 +378,10 @@ class Reading(NamedTuple):
         return tuple(found for found in self.violations if found.code in STRICT)
 
 
-def read_trajectory(
+def parse_trajectory(
     trajectory: Trajectory, *, turns: Sequence[Turn] | None = None, review_start: ReviewStart = "think"
-) -> Reading:
-    """Read a trajectory; give `turns` if the episode has parsed them already."""
+) -> ParsedTrajectory:
+    """Parse a trajectory; give `turns` if the episode has parsed them already."""
     read = tuple(turns) if turns is not None else parse_turns(trajectory)
     blocks = _placed(read)
     found = _find_answer(read, blocks)
@@ -392,20 +392,23 @@ def read_trajectory(
     citations = resolve_citations(answer or "", shown)
     violations = (*turn_violations(read), *trajectory_violations(trajectory, read, citations))
     policy_text = "".join(turn.text for turn in read)
-    return Reading(trajectory, read, spans, policy_text, answer, is_complete, citations, violations, shown, blocks)
+    return ParsedTrajectory(
+        trajectory, read, spans, policy_text, answer, is_complete, citations, violations, shown, blocks
+    )
 
 
-def answered_calls(reading: Reading) -> Iterator[tuple[Segment, ToolCall | None]]:
+def answered_calls(parsed: ParsedTrajectory) -> Iterator[tuple[Segment, ToolCall | None]]:
     """Each tool segment with the call that the policy wrote in the turn before it; None where it wrote none."""
-    turns = iter(reading.turns)
-    written = parsed = 0
-    for segment in reading.trajectory.segments:
+    turns = iter(parsed.turns)
+    written = consumed = 0
+    for segment in parsed.trajectory.segments:
         if segment.origin is Origin.POLICY:
             written += len(segment.text)
         elif segment.origin is Origin.TOOL:
             call = None
-            while parsed < written and (turn := next(turns, None)) is not None:
-                parsed, call = parsed + len(turn.text), turn.call
+            while consumed < written and (turn := next(turns, None)) is not None:
+                consumed += len(turn.text)
+                call = turn.call
             yield segment, call
 
 
@@ -414,13 +417,13 @@ def is_same_query(first: ToolCall, second: ToolCall) -> bool:
     return first.identity[1] == second.identity[1]
 
 
-def unfounded_claims(reading: Reading) -> tuple[str, ...]:
+def unfounded_claims(parsed: ParsedTrajectory) -> tuple[str, ...]:
     """What a file claims of its observations and its own texts contradict, a sentence each.
 
     Whether a tool has said what stands in a text cannot be known without another search.
     """
     claims = []
-    for number, (segment, call) in enumerate(answered_calls(reading), 1):
+    for number, (segment, call) in enumerate(answered_calls(parsed), 1):
         seen = segment.observation
         if seen is None or seen.status is None:
             continue
