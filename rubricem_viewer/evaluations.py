@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.evals.manifest import read_manifest
 from rubricem_agent.evals.records import CaseKey
-from rubricem_agent.evals.report import compare, name_judges, own_rows, summarize
-from rubricem_agent.evals.scores import Scores
+from rubricem_agent.evals.report import compare, name_judges, own_rows
+from rubricem_agent.evals.scores import Scores, published_tables
 from rubricem_agent.evals.statistics import RunComparison
-from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_viewer import api
 from rubricem_viewer.api import StageScores
 from rubricem_viewer.records import NotThereError, PageFilter, number_or_none
@@ -32,9 +31,8 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> api.Eva
     manifest = read_manifest(run.folder)
     scores = stored_scores(run)
     agent, rows = manifest.agent, run.answers.rows()
-    title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
     blank = api.EvaluationView(
-        title=title,
+        title=manifest.title,
         mode=manifest.label,
         agent=f"{agent.policy}, {agent.style}, reuse {agent.reuse}, {agent.attempts} attempts",
         expected=len(manifest.inputs.ids) * manifest.epochs,
@@ -47,10 +45,9 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> api.Eva
         return blank
     comparisons = _comparisons(run, scores, others)
     (scores,) = name_judges([scores])
-    summary = summarize([scores] if scores.judges and manifest.benchmark in SUITE else [])
     published = (
-        table.model_copy(update={"rows": (*table.rows, *own_rows(summary, table.columns))})
-        for table in summary.published
+        table.model_copy(update={"rows": (*table.rows, *own_rows([scores], table.columns))})
+        for table in published_tables([manifest.title] if scores.judges else [])
     )
     return blank.model_copy(
         update={

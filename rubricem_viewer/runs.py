@@ -18,7 +18,6 @@ from rubricem_agent.evals.manifest import (
 )
 from rubricem_agent.evals.report import agent_name
 from rubricem_agent.evals.scores import NO_JUDGE, Scores, read_scores
-from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, RecordedRun, StepLine, read_run
 from rubricem_agent.learn.record import RECORD_FOLDER
 from rubricem_agent.memory.bank import RubricBank
@@ -168,13 +167,12 @@ def _evaluation_card(run: RunFolder) -> RunCard:
     expected = len(manifest.inputs.ids) * manifest.epochs
     answered = sum(not row.failure for row in rows)
     is_fresh = time.time() - run.changed < PATIENCE
-    title = SUITE[manifest.benchmark].title if manifest.benchmark in SUITE else manifest.benchmark
     judge = judge_model(scores.headline.judge) if scores and scores.judges else NO_JUDGE
     state: Standing = "finished" if scores is not None and scores.is_complete else "running" if is_fresh else "stale"
     return _card(
         run,
         state,
-        title=f"{title}, {agent_name(scores) if scores else manifest.agent.policy}"
+        title=f"{manifest.title}, {agent_name(scores) if scores else manifest.agent.policy}"
         + (f", judged by {judge}" if judge != NO_JUDGE else ""),
         step=answered,
         steps=expected,

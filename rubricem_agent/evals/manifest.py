@@ -81,6 +81,8 @@ class EvaluationManifest(Frozen):
 
     version: int = MANIFEST_VERSION
     benchmark: Text
+    title: Text
+    """The benchmark's name as reports print it."""
     mode: EvaluationMode
     rules: Rules
     judges: tuple[Text, ...]

@@ -21,7 +21,7 @@ from rubricem_agent.evals.manifest import judge_names_in
 from rubricem_agent.evals.records import cost_cells, cost_text
 from rubricem_agent.evals.scores import NO_JUDGE, JudgeScores, PublishedScores, PublishedTable, Scores, published_tables
 from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
-from rubricem_agent.evals.suite import PAPER, SUITE, find_benchmark
+from rubricem_agent.evals.suite import PAPER, SUITE
 from rubricem_agent.learn.metrics import flatten_settings
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.llm.usage import SHUT_DOWN
@@ -89,7 +89,7 @@ def name_judges(runs: Sequence[Scores]) -> list[Scores]:
 
 
 def _title(run: Scores) -> str:
-    return find_benchmark(run.manifest.benchmark).title
+    return run.manifest.title
 
 
 def name_of(run: Scores) -> str:
@@ -109,12 +109,12 @@ def _group_runs(runs: Iterable[Scores], judge_of: Callable[[Scores], str]) -> di
     return groups
 
 
-def own_rows(summary: Summary, columns: Sequence[str]) -> list[PublishedScores]:
+def own_rows(all_runs: Sequence[Scores], columns: Sequence[str]) -> list[PublishedScores]:
     """Our runs as rows of a published table: one for each agent, mode and judge with a number for one of the columns.
 
     A second run of a benchmark has a row of its own.
     """
-    shown = [run for run in summary.runs if _title(run) in columns]
+    shown = [run for run in all_runs if _title(run) in columns]
     rows = []
     for (agent, label, judge, _), runs in _group_runs(shown, lambda run: run.headline.judge).items():
         judged: tuple[str, ...] = () if judge == NO_JUDGE else (f"judged by {judge}",)
@@ -352,7 +352,7 @@ def _tables(summary: Summary, *, most: int | None = None) -> Iterator[ReportTabl
     for published in summary.published:
         rows = [
             (row.system, *("-" if value is None else f"{value:.1f}" for value in row.values), "; ".join(row.flags))
-            for row in (*published.rows, *own_rows(summary, published.columns))
+            for row in (*published.rows, *own_rows(summary.runs, published.columns))
         ]
         yield f"Published, percent ({published.source})", ("system", *published.columns, "not the same as ours"), rows
 

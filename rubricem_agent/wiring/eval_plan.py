@@ -372,6 +372,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     )
     manifest = manifests.EvaluationManifest(
         benchmark=config.benchmark,
+        title=loaded.benchmark.title,
         mode=config.mode,
         rules=rules,
         judges=judge_names(config, rules),

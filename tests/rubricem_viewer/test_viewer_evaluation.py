@@ -130,6 +130,7 @@ def test_an_answer_from_a_file_has_no_trajectory(copy, get):
 def test_the_papers_rows_stand_beside_a_benchmark_of_the_paper(copy, get):
     for name in ("run.json", "scores.json"):
         text = (copy / name).read_text().replace('"benchmark": "almanac"', '"benchmark": "healthbench"')
+        text = text.replace('"title": "Almanac"', '"title": "HealthBench"')
         (copy / name).write_text(text.replace('"judge": "none"', '"judge": "openai:kind"'))
 
     (table,) = get("/evaluation")["published"]

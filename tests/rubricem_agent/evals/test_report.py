@@ -9,6 +9,7 @@ from rich.console import Console
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.report import LONG, Summary, own_rows, print_summary, render_page, summarize
 from rubricem_agent.evals.scores import Scores, published_tables
+from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 
@@ -23,7 +24,7 @@ def almanac(tmp_path_factory: pytest.TempPathFactory) -> Scores:
 
 def as_benchmark(scores: Scores, name: str, score: float) -> Scores:
     judge = scores.headline.model_copy(update={"score": score})
-    manifest = scores.manifest.model_copy(update={"benchmark": name})
+    manifest = scores.manifest.model_copy(update={"benchmark": name, "title": SUITE[name].title})
     return scores.model_copy(update={"manifest": manifest, "judges": (judge,)})
 
 
@@ -66,7 +67,7 @@ def test_the_long_average_is_that_of_the_paper_and_is_not_made_of_three(almanac)
     # The paper's own row: 49.3, 74.5, 47.8 and 50.3 have the mean 55.475.
     whole = {average.what: average.value for average in summarize(runs).averages}
     assert whole[LONG] == pytest.approx(0.55475)
-    (row,) = own_rows(summarize(runs), summarize(runs).published[0].columns)
+    (row,) = own_rows(summarize(runs).runs, summarize(runs).published[0].columns)
     assert row.values[-1] == pytest.approx(55.475)
     part = summarize(runs[:3]).averages[0]
     assert (part.value, part.missing) == (None, ("researchrubrics",))
@@ -176,14 +177,14 @@ def test_two_servers_of_one_model_name_are_two_judges_and_both_numbers_are_said(
     assert summary.comparisons == ()
     assert f"judged by {J1}" in summary.not_compared[0]
     assert f"judged by {J2}" in summary.not_compared[0]
-    rows = own_rows(summary, ("SimpleQA", "Average"))
+    rows = own_rows(summary.runs, ("SimpleQA", "Average"))
     assert [(row.values[0], row.flags[-1]) for row in rows] == [(100.0, f"judged by {J1}"), (0.0, f"judged by {J2}")]
 
 
 def test_a_second_run_by_the_same_judge_has_a_row_of_its_own(almanac):
     runs = [as_benchmark(judged_by(almanac, J1), "simpleqa", score) for score in (1.0, 0.25)]
 
-    assert [row.values[0] for row in own_rows(summarize(runs), ("SimpleQA", "Average"))] == [100.0, 25.0]
+    assert [row.values[0] for row in own_rows(summarize(runs).runs, ("SimpleQA", "Average"))] == [100.0, 25.0]
 
 
 @pytest.mark.parametrize("names", [("j1", "j1"), ("j1", J1), (J1, J1)])
@@ -268,7 +269,7 @@ def test_a_table_with_two_judges_of_one_benchmark_is_marked(almanac):
 def test_a_row_by_a_substitute_names_the_judge_of_the_published_rows_and_its_end(almanac):
     run = as_benchmark(asked(almanac, prompts="", per_example={"a": 1.0}, judge="gpt-6-luna"), "webwalkerqa", 0.5)
 
-    (row,) = own_rows(summarize([run]), ["WebWalker", "Avg"])
+    (row,) = own_rows(summarize([run]).runs, ["WebWalker", "Avg"])
 
     assert (
         row.flags[-1]
