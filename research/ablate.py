@@ -15,9 +15,6 @@ from research.ablation import render_figure, result_cells, summarise
 from research.arena import render_arena
 from rubricem_agent.cli.terminal import Terminal, command, plain_table, run_command
 from rubricem_agent.cli.train import ChangesArgument
-from rubricem_agent.files import writing
-from rubricem_agent.learn import metrics
-from rubricem_agent.learn.monitor import make_expected
 from rubricem_agent.wiring.training import (
     Trainer,
     TrainerCommand,
@@ -27,6 +24,11 @@ from rubricem_agent.wiring.training import (
     trainer_environment,
 )
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_records.atomic_files import writing
+from rubricem_records.expected_curves import make_expected
+from rubricem_records.recipes import RECIPES, Recipe, choose_recipes
+from rubricem_records.recorded_run import RecordedRun, read_run
+from rubricem_records.run_log import METRICS_FILE, RunLog, read_log
 from rubricem_viewer.ablation import ABLATION_FILE, Ablation
 from rubricem_viewer.report import render_report
 
@@ -38,7 +40,7 @@ _FREE_SETTINGS = {"credit", "meta_policy", "seed", "steps", "out", "evaluate_eve
 class AblationRun(NamedTuple):
     """One recipe with one seed."""
 
-    recipe: metrics.Recipe
+    recipe: Recipe
     seed: int
     trainer: TrainerCommand
 
@@ -47,10 +49,10 @@ class AblationRun(NamedTuple):
         return f"{self.recipe.title}, seed {self.seed}"
 
     @property
-    def log(self) -> metrics.RunLog:
+    def log(self) -> RunLog:
         """Empty before the run has written one."""
         out = self.trainer.out
-        return metrics.read_log(out) if (out / metrics.METRICS_FILE).is_file() else metrics.RunLog([], [], [])
+        return read_log(out) if (out / METRICS_FILE).is_file() else RunLog([], [], [])
 
     @property
     def is_finished(self) -> bool:
@@ -59,7 +61,7 @@ class AblationRun(NamedTuple):
 
 
 def list_runs(
-    base: TrainerCommand, *, seeds: int, steps: int | None, recipes: Sequence[metrics.Recipe] = metrics.RECIPES
+    base: TrainerCommand, *, seeds: int, steps: int | None, recipes: Sequence[Recipe] = RECIPES
 ) -> list[AblationRun]:
     """Every recipe with every seed, seed by seed, so that an interrupted ablation has whole comparisons."""
     runs = []
@@ -118,7 +120,7 @@ def _check_settings(runs: Sequence[AblationRun], config: Path, changes: Sequence
     for run in runs:
         if not run.is_finished:
             continue
-        recorded = metrics.read_run(run.trainer.out).settings
+        recorded = read_run(run.trainer.out).settings
         for key, value in read_local_settings(config, [*changes, *run.recipe.more]).items():
             if key in recorded and key not in _FREE_SETTINGS and _differs(value, recorded[key]):
                 raise ConfigError(
@@ -155,7 +157,7 @@ def ablate(
 ) -> None:
     """Train every recipe with every seed and compare them by truth. Ctrl-C stops; the same command resumes."""
     base = read_trainer_command(config, changes or [])
-    recipes = metrics.choose_recipes(methods) if methods else metrics.RECIPES
+    recipes = choose_recipes(methods) if methods else RECIPES
     runs = list_runs(base, seeds=seeds, steps=steps, recipes=recipes)
     if finished:
         runs = [run for run in runs if run.is_finished]
@@ -164,9 +166,9 @@ def ablate(
     if failures:
         reasons = "; ".join(f"{name}: {message}" for name, message in failures.items())
         raise UsageError(f"{len(failures)} of {len(runs)} runs failed; the same command tries them again. {reasons}")
-    trained: dict[str, dict[int, metrics.RecordedRun]] = {}
+    trained: dict[str, dict[int, RecordedRun]] = {}
     for run in runs:
-        trained.setdefault(run.recipe.name, {})[run.seed] = metrics.read_run(run.trainer.out)
+        trained.setdefault(run.recipe.name, {})[run.seed] = read_run(run.trainer.out)
     logs = {name: {seed: run.log for seed, run in of_recipe.items()} for name, of_recipe in trained.items()}
     wanted = steps or base.steps
     written = (
@@ -206,7 +208,7 @@ def _run_watched(runs: list[AblationRun], *, jobs: int, terminal: Terminal) -> d
         raise typer.Exit(130) from interrupt
 
 
-def _write(out: Path, ablation: Ablation, trained: dict[str, dict[int, metrics.RecordedRun]]) -> None:
+def _write(out: Path, ablation: Ablation, trained: dict[str, dict[int, RecordedRun]]) -> None:
     with writing(out, "Free some space; the runs remain."):
         (out / ABLATION_FILE).write_text(ablation.model_dump_json(indent=1) + "\n", encoding="utf-8")
         (out / "ablation.svg").write_text(render_figure(ablation), encoding="utf-8")

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from research.line_chart import draw_svg
-from rubricem_agent.evals.statistics import bootstrap_mean, paired_bootstrap
-from rubricem_agent.learn import metrics
 from rubricem_env.domain.errors import UsageError
+from rubricem_records.log_lines import EvaluationLine
+from rubricem_records.recipes import BASELINE, KNOWN, Recipe
+from rubricem_records.run_log import RunLog, answers_by_step
+from rubricem_records.statistics import bootstrap_mean, paired_bootstrap
 from rubricem_viewer.ablation import Ablation, CurvePoint, RecipeResult, Spread
 from rubricem_viewer.api import Curve
 
-Logs = Mapping[str, Mapping[int, metrics.RunLog]]
+Logs = Mapping[str, Mapping[int, RunLog]]
 """By recipe, then by seed."""
 
 
@@ -27,27 +29,25 @@ def summarise(logs: Logs, *, steps: int, command: str) -> Ablation:
                 raise UsageError(
                     f"the run {name}, seed {seed} was not evaluated at step {steps}; run the ablation again."
                 )
-    if metrics.BASELINE.name not in logs:
-        raise UsageError(f"no run of {metrics.BASELINE.title} has ended, and the others are compared with it.")
-    goal = float(
-        np.mean([evaluation_at(log, steps).held_out["answer"] for log in logs[metrics.BASELINE.name].values()])
-    )
-    results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in metrics.KNOWN if recipe.name in logs]
+    if BASELINE.name not in logs:
+        raise UsageError(f"no run of {BASELINE.title} has ended, and the others are compared with it.")
+    goal = float(np.mean([evaluation_at(log, steps).held_out["answer"] for log in logs[BASELINE.name].values()]))
+    results = [_result(recipe, logs, steps=steps, goal=goal) for recipe in KNOWN if recipe.name in logs]
     return Ablation(steps=steps, command=command, results=tuple(results))
 
 
-def evaluation_at(log: metrics.RunLog, step: int) -> metrics.EvaluationLine:
+def evaluation_at(log: RunLog, step: int) -> EvaluationLine:
     return next(evaluation for evaluation in log.evaluations if evaluation.step == step)
 
 
-def _result(recipe: metrics.Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
+def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
     runs = logs[recipe.name]
     last = [evaluation_at(log, steps) for log in runs.values()]
-    shared = metrics.answers_by_step(list(runs.values()))
+    shared = answers_by_step(list(runs.values()))
     curve = tuple(CurvePoint(step=step, answer=spread(values)) for step, values in shared.items() if step <= steps)
     own, baseline = (
         {str(seed): evaluation_at(log, steps).held_out["answer"] for seed, log in of.items()}
-        for of in (runs, logs[metrics.BASELINE.name])
+        for of in (runs, logs[BASELINE.name])
     )
     gap = paired_bootstrap(own, baseline, rng=np.random.default_rng(0))
     return RecipeResult(
@@ -78,9 +78,7 @@ def result_cells(result: RecipeResult) -> dict[str, str]:
     return {
         "recipe": result.title,
         "answers": spread_cell(result.answer),
-        "against answer-only": "-"
-        if result.name == metrics.BASELINE.name
-        else spread_cell(result.against_baseline, "+"),
+        "against answer-only": "-" if result.name == BASELINE.name else spread_cell(result.against_baseline, "+"),
         "steps to answer-only's end": str(result.steps_to_baseline or "not reached"),
     }
 

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from research.ablation import Logs, evaluation_at, spread, spread_cell
-from rubricem_agent.learn import metrics
 from rubricem_env.domain.inputs import package_text
+from rubricem_records.log_lines import StepLine
+from rubricem_records.recipes import SS_GRPO, Recipe
+from rubricem_records.run_log import RunLog
 
 ANSWER_READERS = ("answer_only", "dr_grpo", "igpo")
 """Credit whose judge reads the answer alone."""
 
 
-def step_cost(line: metrics.StepLine, credit: str) -> float:
+def step_cost(line: StepLine, credit: str) -> float:
     """Tokens sampled and tokens judged, as the page counts them."""
     if line.rollout_stats is None:
         return 0.0
@@ -26,20 +28,20 @@ def step_cost(line: metrics.StepLine, credit: str) -> float:
     return written + judged + again + 2 * reflected
 
 
-def area(log: metrics.RunLog, steps: int) -> float:
+def area(log: RunLog, steps: int) -> float:
     """The mean held-out answer over steps 0 to `steps`, on straight lines between evaluations."""
     places, values = _held_out_curve(log, steps)
     return float(np.trapezoid(values, places) / (places[-1] - places[0])) if len(places) > 1 else values[-1]
 
 
-def at_cost(log: metrics.RunLog, credit: str, steps: int, budget: float) -> float:
+def at_cost(log: RunLog, credit: str, steps: int, budget: float) -> float:
     """The held-out answer where the run had spent `budget`; its last one where it never does."""
     spent = np.cumsum([0.0, *(step_cost(line, credit) for line in log.steps if line.step <= steps)])
     places, values = _held_out_curve(log, steps)
     return float(np.interp(budget, np.interp(places, np.arange(len(spent)), spent), values))
 
 
-def _held_out_curve(log: metrics.RunLog, steps: int) -> tuple[list[int], list[float]]:
+def _held_out_curve(log: RunLog, steps: int) -> tuple[list[int], list[float]]:
     found = {line.step: line.held_out["answer"] for line in log.evaluations if line.step <= steps}
     return list(found), list(found.values())
 
@@ -60,7 +62,7 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def render_arena(logs: Logs, recipes: Sequence[metrics.Recipe], *, steps: int, command: str) -> str:
+def render_arena(logs: Logs, recipes: Sequence[Recipe], *, steps: int, command: str) -> str:
     """The page as Markdown; contrasts are with SS-GRPO over the seeds that both have."""
     known = [recipe for recipe in recipes if logs.get(recipe.name)]
     total = {
@@ -79,11 +81,11 @@ def render_arena(logs: Logs, recipes: Sequence[metrics.Recipe], *, steps: int, c
         }
         for one in known
     }
-    standard = scores[metrics.SS_GRPO.name]
+    standard = scores[SS_GRPO.name]
     gaps = {
         name: [own[seed][1] - standard[seed][1] for seed in sorted(own.keys() & standard.keys())]
         for name, own in scores.items()
-        if name != metrics.SS_GRPO.name
+        if name != SS_GRPO.name
     }
     p = holm({name: sign_test(gap) for name, gap in gaps.items() if gap})
     rows = ["| method | seeds | answers at the end | area | area against SS-GRPO | p | equal cost | thousand tokens |"]

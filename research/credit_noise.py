@@ -30,7 +30,6 @@ import typer
 from rubricem_agent.cli.terminal import Terminal, command, plain_table, run_command
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
 from rubricem_agent.learn.credit_methods import METHODS, CreditMode
-from rubricem_agent.rollout.tokens import stage_lookup
 from rubricem_env.domain.base import NUM_STAGES, Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Origin
@@ -43,6 +42,7 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.expert import AlmanacTeacher, Faults, Slips, draw_slips
 from rubricem_env.world.judge import Evidence, criteria_of
 from rubricem_env.world.questions import Question
+from rubricem_records.stage_lookup import stage_lookup
 
 Floats = npt.NDArray[np.float64]
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)

@@ -22,7 +22,6 @@ import numpy as np
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin
 from rubricem_env.env.episode import EpisodeLimits
@@ -32,6 +31,7 @@ from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.entities import SPLITS, Split
 from rubricem_env.world.questions import Need, Question
+from rubricem_records.rollouts import Rollout
 from trainers.settings import run_command
 
 TURN_TOKENS = 400

@@ -28,8 +28,7 @@ from rubricem_agent.data.chatml import ChatSample, write_samples
 from rubricem_agent.data.filter import harvest, normalize
 from rubricem_agent.data.generate import Generation, TeacherTask, Trace
 from rubricem_agent.data.teacher import ScriptedTeacher
-from rubricem_agent.files import LineFile
-from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run
+from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.trajectory import Query
@@ -39,6 +38,8 @@ from rubricem_env.world.entities import Split
 from rubricem_env.world.expert import Faults, Lesson, lesson_after
 from rubricem_env.world.judge import Evidence
 from rubricem_env.world.questions import Question
+from rubricem_records.line_file import LineFile
+from rubricem_records.run_settings import SETTINGS_FILE
 from trainers.settings import make_out, read_command, run_command
 
 Count = Annotated[int, Field(ge=1)]

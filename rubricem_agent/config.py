@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.evals.answers import Reuse
-from rubricem_agent.evals.base import EvaluationMode, Rules
-from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.runner import RunPhase
+from rubricem_agent.evals.subsets import SubsetName
 from rubricem_agent.memory.bank import RetrievalSettings
 from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
-from rubricem_agent.policy.base import TINY, Sampling
+from rubricem_agent.policy.base import TINY
 from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
@@ -29,6 +28,8 @@ from rubricem_env.llm.limits import Rates, RetryPolicy
 from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.world.expert import Faults
+from rubricem_records.evaluation_rules import EvaluationMode, Rules
+from rubricem_records.sampling import Sampling
 
 Section = TypeVar("Section", bound=BaseModel)
 GIVEN = "file:"

@@ -48,14 +48,15 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from rubricem_agent.evals.records import VerdictRecord
-from rubricem_agent.evals.scores import JudgeAgreement, JudgeScores, PublishedTable
-from rubricem_agent.evals.statistics import RunComparison
-from rubricem_agent.learn.metrics import ScoredBy
-from rubricem_agent.learn.record import ShownLesson
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Rubric, RubricScore
 from rubricem_env.domain.trajectory import ToolCall
+from rubricem_records.evaluation_logs import VerdictRecord
+from rubricem_records.evaluation_scores import JudgeAgreement, JudgeScores
+from rubricem_records.log_lines import ScoredBy
+from rubricem_records.published_scores import PublishedTable
+from rubricem_records.run_record import ShownLesson
+from rubricem_records.statistics import RunComparison
 
 RunKind = Literal["training", "evaluation", "ablation"]
 Standing = Literal["running", "finished", "stopped", "stale", "unreadable"]

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.store import STATUSES, BankItem, ItemStatus
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
+from rubricem_records.bank_items import STATUSES, BankItem, ItemStatus
 from rubricem_viewer.api import Page, StageScores
 from rubricem_viewer.records import (
     NotThereError,

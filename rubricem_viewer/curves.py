@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rubricem_agent.learn.metrics import NumberPath, RecordedRun, flatten_settings, read_number
-from rubricem_agent.learn.monitor import find_expected, find_levels
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import boundary
+from rubricem_records.expected_curves import find_expected
+from rubricem_records.levels import find_levels
+from rubricem_records.log_lines import NumberPath, read_number
+from rubricem_records.recorded_run import RecordedRun
+from rubricem_records.run_settings import flatten_settings
 from rubricem_viewer.api import Comparison, Curve, Figure, RunCard
 from rubricem_viewer.records import UnreadableRunError
 

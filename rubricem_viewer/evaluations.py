@@ -7,14 +7,17 @@ from contextlib import suppress
 
 import numpy as np
 
-from rubricem_agent.evals.manifest import read_manifest
-from rubricem_agent.evals.records import CaseKey
-from rubricem_agent.evals.report import compare, name_judges, own_rows
-from rubricem_agent.evals.scores import Scores, published_tables
-from rubricem_agent.evals.statistics import RunComparison
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.evaluation_comparison import compare
+from rubricem_records.evaluation_logs import CaseKey
+from rubricem_records.evaluation_manifest import read_manifest
+from rubricem_records.evaluation_names import name_judges
+from rubricem_records.evaluation_scores import Scores
+from rubricem_records.own_rows import own_rows
+from rubricem_records.published_scores import published_tables
+from rubricem_records.statistics import RunComparison
 from rubricem_viewer import api
 from rubricem_viewer.api import StageScores
 from rubricem_viewer.records import NotThereError, PageFilter, number_or_none

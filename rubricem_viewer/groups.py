@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
-from rubricem_agent.learn.metrics import count_repeats
-from rubricem_agent.learn.record import RECORD_FOLDER, VOCABULARY_FILE, GroupEntry, RolloutEntry
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.scoring import fulfillment, score_variance
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
+from rubricem_records.repeated_calls import count_repeats
+from rubricem_records.run_record import RECORD_FOLDER, VOCABULARY_FILE, GroupEntry, RolloutEntry
 from rubricem_viewer import api, records, trajectories
 from rubricem_viewer.runs import RunFolder
 

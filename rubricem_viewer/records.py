@@ -20,17 +20,32 @@ from typing import Annotated, Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field, ValidationError
-from rubricem_env.scaffold.parsed import parse_trajectory
 
-from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE
-from rubricem_agent.evals.records import AnswerRecord, CaseKey, VerdictRecord
-from rubricem_agent.learn import record as recorded
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.store import MemoryStore, StoredItem
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.bank_items import StoredItem
+from rubricem_records.evaluation_logs import AnswerRecord, CaseKey, VerdictRecord
+from rubricem_records.evaluation_manifest import ANSWERS_FILE, VERDICTS_FILE
+from rubricem_records.run_record import (
+    GROUPS,
+    LESSONS,
+    RECORD_FOLDER,
+    RECORD_VERSION,
+    ROLLOUTS,
+    Entry,
+    FourNumbers,
+    GroupEntry,
+    GroupHead,
+    Header,
+    LessonLine,
+    RolloutEntry,
+    RolloutHead,
+)
 from rubricem_viewer.api import ExampleRow, Sort, StageScores, TrajectoryRow
 
 
@@ -60,7 +75,7 @@ class LineFollower(Generic[LineT]):
         self._kind: type[LineT] = kind
         self._is_index = is_index
         self._offset = 0
-        self.header: recorded.Header | None = None
+        self.header: Header | None = None
         """Of the recording that was read last."""
         self.damaged = 0
 
@@ -109,17 +124,17 @@ class LineFollower(Generic[LineT]):
         """Check the first line; whether it begins another recording than before."""
         way_out = f"Remove the folder {self.path.parent} to look at the rest of the run."
         with validating(f"{self.path} is not the record of a run: its first line does not name the format", way_out):
-            header = recorded.Header.model_validate_json(first)
-        if header.record > recorded.RECORD_VERSION:
+            header = Header.model_validate_json(first)
+        if header.record > RECORD_VERSION:
             raise FileFormatError(
                 f"{self.path} was recorded by a newer release (format {header.record}; this one reads up to "
-                f"{recorded.RECORD_VERSION}). Upgrade rubricem to look at this run."
+                f"{RECORD_VERSION}). Upgrade rubricem to look at this run."
             )
         if header == self.header:
             return False
         return self._begin(header, len(first))
 
-    def _begin(self, header: recorded.Header | None, offset: int) -> bool:
+    def _begin(self, header: Header | None, offset: int) -> bool:
         is_restarted = self._offset > 0
         self.header, self._offset, self.damaged = header, offset, 0
         return is_restarted
@@ -144,9 +159,9 @@ _WRITTEN = {
     int: r"(\d{1,15})",
     bool: "(true|false)",
     str: '("[a-z_]*")',
-    recorded.FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
+    FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
 }
-_HEAD_FIELDS = recorded.RolloutHead.model_fields
+_HEAD_FIELDS = RolloutHead.model_fields
 _HEAD_LINE = re.compile(
     rb"(?m)^{%b}\n" % ",".join(f'"{name}":{_WRITTEN[one.annotation]}' for name, one in _HEAD_FIELDS.items()).encode()
 )
@@ -267,16 +282,16 @@ class RunRecordReader:
     """One run's record. Safe under threads; each call sees what was written until then."""
 
     def __init__(self, run: Path) -> None:
-        self._folder = run / recorded.RECORD_FOLDER
+        self._folder = run / RECORD_FOLDER
         self.lock = threading.RLock()
         """Held by whoever reads several things that must fit together."""
-        self._group_index = LineFollower(self._path(recorded.GROUPS, ".index"), recorded.GroupHead)
-        self._rollout_index = LineFollower(self._path(recorded.ROLLOUTS, ".index"), recorded.RolloutHead)
+        self._group_index = LineFollower(self._path(GROUPS, ".index"), GroupHead)
+        self._rollout_index = LineFollower(self._path(ROLLOUTS, ".index"), RolloutHead)
         self._forget()
 
     def _forget(self) -> None:
         self.table = RolloutTable()
-        self.groups: list[recorded.GroupHead] = []
+        self.groups: list[GroupHead] = []
         self.questions: dict[str, str] = {}
         """The text of each by key; the text is that of the index, which may be truncated."""
         self._group_numbers: dict[str, int] = {}
@@ -331,15 +346,15 @@ class RunRecordReader:
             raise NotThereError(f"this run has recorded no trajectory {rollout_id[:40]!r}.")
         return int(found[0])
 
-    def read_group(self, number: int) -> recorded.GroupEntry:
+    def read_group(self, number: int) -> GroupEntry:
         """A group whole, from its file."""
         row = self.groups[number]
-        return self._read(recorded.GROUPS, recorded.GroupEntry, row.at, row.size)
+        return self._read(GROUPS, GroupEntry, row.at, row.size)
 
-    def read_rollout(self, row: int) -> recorded.RolloutEntry:
+    def read_rollout(self, row: int) -> RolloutEntry:
         """A rollout whole, from its file."""
         fields = self.table.rows[row]
-        return self._read(recorded.ROLLOUTS, recorded.RolloutEntry, int(fields["at"]), int(fields["size"]))
+        return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
 
     def questions_with(self, text: str) -> set[str]:
         """The keys of the questions that contain the text, in capitals or not."""
@@ -378,7 +393,7 @@ class RunRecordReader:
         heads = [head for _, head in self._rollout_index.parse(lines, 0)]
         return {name: [getattr(head, name) for head in heads] for name in _HEAD_FIELDS}
 
-    def _read(self, kind: str, parse: type[recorded.Entry], at: int, size: int) -> recorded.Entry:
+    def _read(self, kind: str, parse: type[Entry], at: int, size: int) -> Entry:
         path = self._path(kind)
         way_out = "If the run has just been resumed, look again in a moment."
         with validating(f"{path} has no whole line at byte {at}", way_out):
@@ -429,8 +444,8 @@ class RecordedBank:
     """Opened at the first access. New lines of a running run are followed; a resumed run is read again."""
 
     def __init__(self, run: Path) -> None:
-        self._path = run / recorded.RECORD_FOLDER / f"{recorded.LESSONS}.jsonl"
-        self._follower = LineFollower(self._path, recorded.LessonLine)
+        self._path = run / RECORD_FOLDER / f"{LESSONS}.jsonl"
+        self._follower = LineFollower(self._path, LessonLine)
         self._store: MemoryStore | None = None
         self._bank: RubricBank | None = None
         self.step = 0
@@ -462,7 +477,7 @@ class RecordedBank:
         return self._bank
 
 
-def _stored(line: recorded.LessonLine) -> StoredItem | None:
+def _stored(line: LessonLine) -> StoredItem | None:
     """The item with its vector; None where that is damaged."""
     try:
         vector = np.frombuffer(base64.b64decode(line.vector, validate=True), dtype="<f4")

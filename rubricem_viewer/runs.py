@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.evals.manifest import (
+from rubricem_agent.memory.bank import RubricBank
+from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
+from rubricem_records.bank_header import HEADER_FILE
+from rubricem_records.evaluation_manifest import (
     ANSWERS_FILE,
     MANIFEST_FILE,
     SCORES_FILE,
@@ -16,13 +19,13 @@ from rubricem_agent.evals.manifest import (
     judge_model,
     read_manifest,
 )
-from rubricem_agent.evals.report import agent_name
-from rubricem_agent.evals.scores import NO_JUDGE, Scores, read_scores
-from rubricem_agent.learn.metrics import METRICS_FILE, SETTINGS_FILE, RecordedRun, StepLine, read_run
-from rubricem_agent.learn.record import RECORD_FOLDER
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.store import HEADER_FILE
-from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
+from rubricem_records.evaluation_names import agent_name
+from rubricem_records.evaluation_scores import NO_JUDGE, Scores, read_scores
+from rubricem_records.log_lines import StepLine
+from rubricem_records.recorded_run import RecordedRun, read_run
+from rubricem_records.run_log import METRICS_FILE
+from rubricem_records.run_record import RECORD_FOLDER
+from rubricem_records.run_settings import SETTINGS_FILE
 from rubricem_viewer.ablation import ABLATION_FILE, load_ablation
 from rubricem_viewer.api import RunCard, RunDetail, RunKind, StageScores, Standing
 from rubricem_viewer.bank import BankViews

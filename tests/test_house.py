@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.no_cover
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers", "research")
+PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers", "research")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MODULES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in FILES if path.name != "__init__.py"}
 TREES = {path: ast.parse(text) for path, text in MODULES.items()}

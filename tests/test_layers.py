@@ -20,13 +20,14 @@ AGENT = (
 ABOVE_VIEWER = ("config", "wiring", "cli")
 LAYERS = (
     *(f"rubricem_env.{name}" for name in ENV),
+    "rubricem_records",
     *(f"rubricem_agent.{name}" for name in AGENT if name not in ABOVE_VIEWER),
     "rubricem_viewer",
     *(f"rubricem_agent.{name}" for name in ABOVE_VIEWER),
     "trainers",
     "research",
 )
-PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers", "research")
+PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers", "research")
 COMPOSITION_ROOT = "rubricem_agent.wiring"
 STRANGERS = {("rubricem_env.judge", "rubricem_env.env"), ("rubricem_env.env", "rubricem_env.judge")}
 """Judge and environment do not know each other."""
@@ -80,7 +81,6 @@ def test_every_module_lives_in_a_known_layer():
         "rubricem_env.concurrency",
         "rubricem_env.exports",
         "rubricem_agent",
-        "rubricem_agent.files",
     }
     assert [name for name in MODULES if layer_of(name) is None and name not in top] == []
 

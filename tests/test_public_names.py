@@ -11,7 +11,7 @@ from rubricem_env.exports import exported_names
 ROOT = Path(__file__).parents[1]
 STUBS = sorted(
     stub
-    for package in ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers")
+    for package in ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers")
     for stub in (ROOT / package).rglob("__init__.pyi")
 )
 NEEDS_A_LIBRARY = ("rubricem_env.adapters.", "rubricem_agent.adapters.")

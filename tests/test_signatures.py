@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 MOST = 12
 FILES = [
     path
-    for folder in ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers", "tests")
+    for folder in ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers", "tests")
     for path in (ROOT / folder).rglob("*.py")
 ]
 

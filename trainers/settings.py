@@ -13,9 +13,9 @@ from typing import Annotated, Self, TypeVar
 from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.config import read_mapping
+from rubricem_agent.learn.code_version import CODE_FILE, code_version
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
-from rubricem_agent.learn.metrics import CODE_FILE, SETTINGS_FILE, code_version
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.prompting import Style
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
@@ -23,6 +23,7 @@ from rubricem_agent.wiring.training import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.llm import export_traces
+from rubricem_records.run_settings import SETTINGS_FILE
 
 Settings = TypeVar("Settings", bound=Frozen)
 INTERRUPTED = 130

@@ -1,6 +1,6 @@
 """Draws the picture of learning from finished runs of one recipe, and writes the curve that its next runs are drawn beside.
 
-python -m docs.make.learning RUN_DIR ... --figure docs/images/demo.svg --curve rubricem_agent/learn/expected/demo_whole.json
+python -m docs.make.learning RUN_DIR ... --figure docs/images/demo.svg --curve rubricem_records/expected/demo_whole.json
 """
 
 import argparse
@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from research.line_chart import draw_svg
-from rubricem_agent.learn.metrics import SETTINGS_FILE, read_log
-from rubricem_agent.learn.monitor import Expected, find_levels, make_expected
+from rubricem_records.expected_curves import Expected, make_expected
+from rubricem_records.levels import find_levels
+from rubricem_records.run_log import read_log
+from rubricem_records.run_settings import SETTINGS_FILE
 from rubricem_viewer.api import Curve
 
 TITLE = "Answers to held-out questions, by truth, over the steps"

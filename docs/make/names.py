@@ -16,7 +16,7 @@ Import these from their package, for example `from rubricem_env.judge import Rul
 def page_text() -> str:
     """The page: a section for each package, a row for each name with the first sentence of its docstring."""
     sections = [HEAD]
-    for package in ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers"):
+    for package in ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers"):
         for stub in sorted((ROOT / package).rglob("__init__.pyi")):
             title = ".".join(stub.parent.relative_to(ROOT).parts)
             names = exported_names(stub, title)

@@ -5,16 +5,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.decoder import open_decoder
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.prompting import AgentPrompt
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.tools.base import Toolbox
+from rubricem_records.rollouts import Rollout
+from rubricem_records.sampling import Sampling
 
 
 @contextmanager

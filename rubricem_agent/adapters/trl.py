@@ -24,8 +24,7 @@ from rubricem_agent.adapters.credit import (
 )
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
+from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.adapters.session import offline_scorer, require_tested
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES, Stage
@@ -36,6 +35,8 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.rewards import Scorer
 from rubricem_env.tools.base import Toolbox
+from rubricem_records.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts import Rollout
 
 require_tested("trl", ">=1.16,<1.17", extra="trl")
 

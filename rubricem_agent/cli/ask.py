@@ -9,16 +9,13 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import typer
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
-from rubricem_agent.files import writing
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
-from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
 from rubricem_agent.wiring.models import system_of
@@ -30,7 +27,11 @@ from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
+from rubricem_records.atomic_files import writing
+from rubricem_records.rollouts import Rollout
+from rubricem_records.snippet_sources import shown_sources, sources_in
 
 _LABELS: Mapping[str, str] = MappingProxyType(
     {

@@ -11,10 +11,12 @@ from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
 from rubricem_agent.config import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
-from rubricem_agent.memory.store import STATUSES, BankItem, BankStoreError, ItemStatus, read_header
+from rubricem_agent.memory.store import BankStoreError
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines
+from rubricem_records.bank_header import read_header
+from rubricem_records.bank_items import STATUSES, BankItem, ItemStatus
 
 _QUESTION_WIDTH = 100
 """Characters of a question in a row."""

@@ -23,17 +23,20 @@ from rubricem_agent.cli.terminal import (
     write_out,
 )
 from rubricem_agent.config import EvalConfig
+from rubricem_agent.evals.costs import cost_cells
 from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
-from rubricem_agent.evals.records import NO_ROOM, cost_cells
-from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
+from rubricem_agent.evals.report import Summary, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
-from rubricem_agent.evals.scores import read_scores
 from rubricem_agent.evals.suite import SUITE
-from rubricem_agent.files import writing
-from rubricem_agent.policy.base import Sampling
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, rescore_run
 from rubricem_agent.wiring.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
 from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_records.atomic_files import writing
+from rubricem_records.evaluation_names import name_of
+from rubricem_records.evaluation_scores import read_scores
+from rubricem_records.journal import NO_ROOM
+from rubricem_records.own_rows import lifetime
+from rubricem_records.sampling import Sampling
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
 

@@ -11,7 +11,6 @@ import typer
 
 from rubricem_agent.cli.terminal import Terminal, command, inert, open_out, plain_table, to_json, write_out
 from rubricem_agent.config import ToolsConfig
-from rubricem_agent.files import writing
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit, check_mask, check_matrix, check_scores
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
 from rubricem_agent.wiring.hub import CARD, plan_upload, send_upload
@@ -25,6 +24,7 @@ from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import render_ansi
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory, unfounded_claims
 from rubricem_env.testing.episodes import run_scripted_episode
+from rubricem_records.atomic_files import writing
 from rubricem_viewer.report import render_report
 
 _PROJECT = Path(__file__).parents[1] / "project"

@@ -13,28 +13,31 @@ from rich.progress import Progress
 
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
 from rubricem_agent.evals.suite import find_benchmark
-from rubricem_agent.learn import metrics
-from rubricem_agent.learn.monitor import compare_with, find_expected
 from rubricem_agent.wiring import training
 from rubricem_agent.wiring.watch import Engine, Watch, watch as watch_run
+from rubricem_records.expected_curves import compare_with, find_expected
+from rubricem_records.following import follow_log
+from rubricem_records.log_lines import BenchmarkLine, EvaluationLine, LogLine, StepLine, WarningLine
+from rubricem_records.recorded_run import RecordedRun, read_run
+from rubricem_records.run_log import METRICS_FILE, RunLog
 
 _POLL_SECONDS = 0.25
 ChangesArgument = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override the file.")]
 
 
-def show_line(line: metrics.LogLine, steps: int, console: Console) -> None:
+def show_line(line: LogLine, steps: int, console: Console) -> None:
     """Print one line of a run's log; a warning in yellow."""
-    if isinstance(line, metrics.WarningLine):
+    if isinstance(line, WarningLine):
         console.print(f"[yellow]{escape(line.alarm)}[/]")
     else:
         console.print(describe_line(line, steps), highlight=False, markup=False, soft_wrap=True)
 
 
-def describe_line(line: metrics.StepLine | metrics.EvaluationLine | metrics.BenchmarkLine, steps: int) -> str:
+def describe_line(line: StepLine | EvaluationLine | BenchmarkLine, steps: int) -> str:
     """One line of the log as a sentence."""
-    if isinstance(line, metrics.BenchmarkLine):
+    if isinstance(line, BenchmarkLine):
         return f"step {line.step}: {line.benchmark} {line.score:.3f} ({line.low:.3f} to {line.high:.3f})"
-    if isinstance(line, metrics.EvaluationLine):
+    if isinstance(line, EvaluationLine):
         scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.held_out.items())
         by = "truth" if line.by == "truth" else "the judge"
         return f"step {line.step}: held-out questions, by {by}: {scores}; {line.valid:.0%} valid"
@@ -47,7 +50,7 @@ def describe_line(line: metrics.StepLine | metrics.EvaluationLine | metrics.Benc
     )
 
 
-def tokens_per_second(line: metrics.StepLine) -> float:
+def tokens_per_second(line: StepLine) -> float:
     """Sampled tokens over the seconds of the step; 0 where they were not counted."""
     seconds = sum(line.seconds.values())
     return line.rollout_stats.policy_tokens / seconds if line.rollout_stats and seconds > 0 else 0.0
@@ -80,11 +83,7 @@ def train(
         with training.interruptible():
             _run_watched(trainer, trackers, Console(quiet=terminal.is_silent))
     out, model = trainer.out, str(trainer.out / "model")
-    run = (
-        metrics.read_run(out)
-        if (out / metrics.METRICS_FILE).is_file()
-        else metrics.RecordedRun(out, {}, metrics.RunLog([], [], []))
-    )
+    run = read_run(out) if (out / METRICS_FILE).is_file() else RecordedRun(out, {}, RunLog([], [], []))
     steps, evaluations = run.log.steps, run.log.evaluations
     result: dict[str, Any] = {
         "steps": steps[-1].step if steps else 0,
@@ -131,7 +130,7 @@ def train_verl(
 def _run_watched(started: training.TrainerCommand, trackers: Sequence[training.Tracker], console: Console) -> None:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("steps", total=started.steps)
-    new_lines = metrics.follow_log(started.out)
+    new_lines = follow_log(started.out)
 
     def show_new() -> None:
         for line in new_lines():
@@ -175,9 +174,9 @@ def watch(
     Ctrl-C stops; the same command goes on. What is evaluated is not evaluated again.
     """
     more = [*(options or []), *(["--limit", str(limit)] if limit else [])]
-    lines: list[metrics.BenchmarkLine] = []
+    lines: list[BenchmarkLine] = []
 
-    def report(line: metrics.BenchmarkLine | str) -> None:
+    def report(line: BenchmarkLine | str) -> None:
         if isinstance(line, str):
             typer.echo(line, err=True)
             return

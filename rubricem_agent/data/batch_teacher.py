@@ -15,10 +15,10 @@ from typing import Any
 
 from rubricem_agent.data.generate import RepliesPending, Trace, TurnReply
 from rubricem_agent.data.teacher import TeacherPrompts
-from rubricem_agent.files import write_atomic
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.llm.base import ChatRequest
+from rubricem_records.atomic_files import write_atomic
 
 
 def post_requests(folder: Path, requests: Mapping[str, ChatRequest]) -> Path:

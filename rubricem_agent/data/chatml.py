@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ConfigDict, model_validator
 
-from rubricem_agent.files import writing
 from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Trajectory
+from rubricem_records.atomic_files import writing
 
 
 class ChatTurn(Frozen):

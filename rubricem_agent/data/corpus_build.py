@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from rubricem_agent.data.corpus_files import ReadPage, ReadRows, SourceFile, read_documents_of
 from rubricem_agent.data.corpus_vectors import write_cells, write_vectors
 from rubricem_agent.data.prepare import stream_rows
-from rubricem_agent.files import MAKE_ROOM, LineFile, sha256, write_atomic, writing
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.tools.corpus_index import (
@@ -25,6 +24,9 @@ from rubricem_env.tools.corpus_index import (
     stored_form,
 )
 from rubricem_env.tools.corpus_search import Document, split_passages
+from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.file_hash import sha256
+from rubricem_records.line_file import LineFile
 
 _LOCK = "rubricem_index.lock"
 _COMMIT_EVERY = 100_000

@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from pydantic import Field
 
 from rubricem_agent.data.prepare import almanac_question, query_in
-from rubricem_agent.files import MAKE_ROOM, LineFile, writing
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError, RubricEMError
@@ -24,6 +23,8 @@ from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.step import call_tool
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.questions import Question
+from rubricem_records.atomic_files import MAKE_ROOM, writing
+from rubricem_records.line_file import LineFile
 
 
 class TeacherTask(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from rubricem_agent.files import write_atomic, writing
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem, read_lines, validating
@@ -23,6 +22,7 @@ from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.rubrics import read_rubrics
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.questions import Question
+from rubricem_records.atomic_files import write_atomic, writing
 
 SourceRow = tuple[int, object, str]
 """A row's number from 1 (the line of the file, or the index in the array or table), its content, and why it could not be

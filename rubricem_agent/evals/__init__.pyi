@@ -2,11 +2,9 @@ from rubricem_agent.evals.base import (
     ChatTurn as ChatTurn,
     DataPaths as DataPaths,
     Dataset as Dataset,
-    EvaluationMode as EvaluationMode,
     Example as Example,
     Gold as Gold,
     Replies as Replies,
-    Rules as Rules,
     ScoringError as ScoringError,
     drtulu_rules as drtulu_rules,
     official_rules as official_rules,
@@ -34,6 +32,7 @@ from rubricem_agent.evals.grading import (
     replay as replay,
 )
 from rubricem_agent.evals.runner import Runner as Runner
-from rubricem_agent.evals.scores import score_run as score_run
-from rubricem_agent.evals.statistics import bootstrap_mean as bootstrap_mean, paired_bootstrap as paired_bootstrap
+from rubricem_agent.evals.scoring import score_run as score_run
 from rubricem_agent.evals.suite import SUITE as SUITE, load_benchmark as load_benchmark, rules_for as rules_for
+from rubricem_records.evaluation_rules import EvaluationMode as EvaluationMode, Rules as Rules
+from rubricem_records.statistics import bootstrap_mean as bootstrap_mean, paired_bootstrap as paired_bootstrap

@@ -14,14 +14,12 @@ from typing import Literal
 
 from rubricem_agent.evals.base import Example, shown
 from rubricem_agent.evals.files import read_answers
-from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, ToolCall, ToolResult
@@ -30,6 +28,8 @@ from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.spec import FETCH_PAGE
 from rubricem_env.world.expert import AlmanacTeacher
 from rubricem_env.world.questions import Question
+from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
+from rubricem_records.rollouts import Rollout
 
 Answerer = Callable[..., Awaitable[AnswerRecord]]
 """An agent: answerer(example, *, answer_format, guidance="", epoch=0) attempts one example.

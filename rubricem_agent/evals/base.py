@@ -14,14 +14,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, JsonValue
 
 from rubricem_agent.data.chatml import ChatTurn as ChatTurn
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, RubricEMError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 
 class Example(Frozen):
@@ -76,39 +77,6 @@ def required(path: Path | None, what: str, *, option: str = "--data FILE") -> Pa
     return path
 
 
-EvaluationMode = Literal["official", "drtulu", "strict"]
-
-SubsetRule = Literal["simple_evals", "drtulu", "first"]
-"""The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
-CitationMode = Literal["kept", "dropped", "numbered"]
-"""What the judge reads of cite tags: the tags; the claims alone; or the claims with [n] and a list of references."""
-Extraction = Literal["answer_tag", "predecessor"]
-"""How the answer is extracted: from the answer tags, or by DR Tulu's rule (`predecessor` in records)."""
-
-
-class Rules(Frozen):
-    """Everything that a mode fixes for one benchmark."""
-
-    mode: EvaluationMode
-    judge: Text
-    """The model that the published numbers were made with; empty where no model judges."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    max_output_tokens: Annotated[int, Field(ge=1)] = 2048
-    tries: Annotated[int, Field(ge=1)] = 3
-    """Replies requested before a question counts as unreadable."""
-    batch_size: Annotated[int, Field(ge=1)] = 1
-    clips_mean: bool = False
-    sampling: SubsetRule = "first"
-    citations: CitationMode = "dropped"
-    extraction: Extraction = "answer_tag"
-    answer_format: AnswerFormat | None = None
-    """What the agent is asked for, where it is not the benchmark's own format."""
-
-    @property
-    def is_strict(self) -> bool:
-        return self.mode == "strict"
-
-
 def official_rules(judge: str, **changes: object) -> Rules:
     """The rules of the official mode; `changes` are fields that differ from the defaults."""
     return Rules.model_validate({"mode": "official", "judge": judge, **changes})
@@ -128,7 +96,9 @@ def drtulu_rules(official: Rules, **changes: object) -> Rules:
 
 
 SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
+
 GPT = "gpt-4.1-2025-04-14"
+
 GEMINI_PRO = "gemini-2.5-pro-preview-06-05"
 
 
@@ -241,5 +211,6 @@ Scorer = Callable[..., object]
 
 Returns JSON-like values. Raises ScoringError where the official scorer raises.
 """
+
 Unit = Mapping[str, Scorer]
 """The scorers of one kind of recorded case: the one under "official", and other published scorers by name."""

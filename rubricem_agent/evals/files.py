@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from rubricem_agent.evals.base import ChatTurn, DataPaths, Dataset, Example, Gold, required
-from rubricem_agent.files import sha256 as file_sha256
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
+from rubricem_records.file_hash import sha256 as file_sha256
 
 
 class FileRow(Frozen):

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, Never, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, Unit, Unparsed
+from rubricem_agent.evals.base import Dataset, Example, Gold, Unit, Unparsed
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.official_prompts import OfficialTemplate
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 from rubricem_env.scaffold.untrusted import defuse
+from rubricem_records.evaluation_rules import Rules
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
 

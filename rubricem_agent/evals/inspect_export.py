@@ -23,10 +23,11 @@ from inspect_ai.scorer import Score  # type: ignore[import-not-found,unused-igno
 from inspect_ai.tool import ToolCall  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals.records import AnswerRecord, Journal
 from rubricem_agent.evals.runner import extracted
-from rubricem_agent.evals.scores import Scores
 from rubricem_env.domain.trajectory import Origin, Trajectory
+from rubricem_records.evaluation_logs import AnswerRecord
+from rubricem_records.evaluation_scores import Scores
+from rubricem_records.journal import Journal
 
 SCORER = "rubricem"
 

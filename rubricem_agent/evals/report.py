@@ -5,30 +5,26 @@ with what makes it differ. One description of the tables serves both. Text becom
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 from itertools import combinations
-from pathlib import PurePath
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text as RichText
 
-from rubricem_agent.evals.manifest import judge_names_in
-from rubricem_agent.evals.records import cost_cells, cost_text
-from rubricem_agent.evals.scores import NO_JUDGE, JudgeScores, PublishedScores, PublishedTable, Scores, published_tables
-from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
+from rubricem_agent.evals.costs import cost_cells, cost_text
 from rubricem_agent.evals.suite import PAPER, SUITE
-from rubricem_agent.learn.metrics import flatten_settings
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.llm.usage import SHUT_DOWN
-
-OWN = "this run: "
-"""Begins the name of our own row among published ones."""
-
+from rubricem_records.evaluation_comparison import compare
+from rubricem_records.evaluation_names import name_judges, name_of, title_of
+from rubricem_records.evaluation_scores import JudgeScores, Scores
+from rubricem_records.own_rows import OWN, group_runs, own_rows
+from rubricem_records.published_scores import PublishedTable, published_tables
+from rubricem_records.run_settings import flatten_settings
+from rubricem_records.statistics import RunComparison
 
 LONG, SHORT = "four long-form benchmarks", "four short-form benchmarks"
 
@@ -67,78 +63,8 @@ def summarize(runs: Sequence[Scores], *, across_judges: bool = False) -> Summary
         averages=_averages(runs),
         comparisons=tuple(one for one in pairs if isinstance(one, RunComparison)),
         not_compared=tuple(one for one in pairs if isinstance(one, str)),
-        published=published_tables([_title(run) for run in runs]),
+        published=published_tables([title_of(run) for run in runs]),
     )
-
-
-def name_judges(runs: Sequence[Scores]) -> list[Scores]:
-    """The runs with their judges named by the model alone, or in full where two judges share the model."""
-    names = judge_names_in(judge.judge for run in runs for judge in run.judges)
-    return [
-        run.model_copy(
-            update={
-                "judges": tuple(judge.model_copy(update={"judge": names[judge.judge]}) for judge in run.judges),
-                "agreements": tuple(
-                    pair.model_copy(update={"first": names[pair.first], "second": names[pair.second]})
-                    for pair in run.agreements
-                ),
-            }
-        )
-        for run in runs
-    ]
-
-
-def _title(run: Scores) -> str:
-    return run.manifest.title
-
-
-def name_of(run: Scores) -> str:
-    """How a run is named in a report."""
-    return f"{_title(run)}, {agent_name(run)}"
-
-
-def _group_runs(runs: Iterable[Scores], judge_of: Callable[[Scores], str]) -> dict[tuple[str, ...], list[Scores]]:
-    """The runs of each agent, mode and judge, in this order; a second run of a benchmark is in a group of its own."""
-    groups: dict[tuple[str, ...], list[Scores]] = {}
-    seen: Counter[tuple[str, ...]] = Counter()
-    for run in runs:
-        key = (agent_name(run), run.manifest.label, judge_of(run))
-        number = seen[*key, run.manifest.benchmark]
-        seen[*key, run.manifest.benchmark] += 1
-        groups.setdefault((*key, str(number)), []).append(run)
-    return groups
-
-
-def own_rows(all_runs: Sequence[Scores], columns: Sequence[str]) -> list[PublishedScores]:
-    """Our runs as rows of a published table: one for each agent, mode and judge with a number for one of the columns.
-
-    A second run of a benchmark has a row of its own.
-    """
-    shown = [run for run in all_runs if _title(run) in columns]
-    rows = []
-    for (agent, label, judge, _), runs in _group_runs(shown, lambda run: run.headline.judge).items():
-        judged: tuple[str, ...] = () if judge == NO_JUDGE else (f"judged by {judge}",)
-        published = dict.fromkeys(lifetime(run.manifest.rules.judge) for run in runs if run.manifest.is_substituted)
-        judged += (f"mixed judges: the published rows are of {'; '.join(published)}",) if published else ()
-        scores = {_title(run): run.headline.score for run in runs}
-        measured = [scores.get(column) for column in columns[:-1]]
-        if None not in measured:
-            # The last column of both tables is the mean of the others.
-            scores[columns[-1]] = sum(value for value in measured if value is not None) / len(measured)
-        sizes = "; ".join(f"{_title(run)} n {run.headline.graded} ({run.manifest.inputs.subset})" for run in runs)
-        values = tuple(None if (score := scores.get(column)) is None else 100 * score for column in columns)
-        rows.append(PublishedScores(system=f"{OWN}{agent}", values=values, flags=(f"mode {label}; {sizes}", *judged)))
-    return rows
-
-
-def agent_name(run: Scores) -> str:
-    """Policy, style and memory in short; a file of answers by its name."""
-    agent = run.manifest.agent
-    kind, colon, rest = agent.policy.partition(":")
-    policy = f"{kind}:{PurePath(rest).name}" if kind in ("file", "local") and colon else agent.policy
-    options = [agent.style, f"reuse {agent.reuse}" if agent.reuse != "none" else ""]
-    options.append(f"{agent.attempts} attempts" if agent.attempts > 1 else "")
-    return f"{policy} ({', '.join(filter(None, options))})"
 
 
 def percent(value: float | None) -> str:
@@ -148,7 +74,7 @@ def percent(value: float | None) -> str:
 
 def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
     averages = []
-    groups = _group_runs(runs, lambda run: run.headline.judge if run.manifest.is_substituted else "")
+    groups = group_runs(runs, lambda run: run.headline.judge if run.manifest.is_substituted else "")
     for (agent, label, judge, _), group in groups.items():
         scores = {run.manifest.benchmark: run.headline.score for run in group}
         for what, is_long in ((LONG, True), (SHORT, False)):
@@ -162,45 +88,9 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
     return tuple(averages)
 
 
-def compare(
-    first: Scores, second: Scores, rng: np.random.Generator, *, across_judges: bool = False
-) -> RunComparison | str | None:
-    """Question by question, by the first judge of both; a sentence where no judge in the same words scored both.
-
-    None where the runs are of two benchmarks or modes, or share no example.
-    """
-    if (first.manifest.benchmark, first.manifest.mode) != (second.manifest.benchmark, second.manifest.mode):
-        return None
-    if not (first.judges and second.judges):
-        return None
-    theirs = {judge.judge: judge for judge in second.judges}
-    one = next((judge for judge in first.judges if judge.judge in theirs), first.headline)
-    other = theirs.get(one.judge, second.headline)
-    if not one.per_example.keys() & other.per_example.keys():
-        return None
-    names = (_judged_name(first, one), _judged_name(second, other))
-    notes = [ACROSS_JUDGES] * (one.judge != other.judge)
-    notes += [ACROSS_PROMPTS] * (first.manifest.has_own_prompts != second.manifest.has_own_prompts)
-    if notes and not across_judges:
-        lack = "no judge in common" if one.judge != other.judge else "not been asked in the same words"
-        return (
-            f"not compared: {names[0]} and {names[1]} have {lack}, so that a difference would be the judges' as well. "
-            "Judge both by one, or use --across-judges."
-        )
-    gap = paired_bootstrap(one.per_example, other.per_example, rng=rng, names=names)
-    return gap.model_copy(update={"note": "; ".join(notes)})
-
-
-ACROSS_PROMPTS = "own and official judge prompts: not a difference of policies alone"
-ACROSS_JUDGES = "two judges: not a difference of policies alone"
-
-
-def _judged_name(run: Scores, judge: JudgeScores) -> str:
-    return name_of(run) if judge.judge == NO_JUDGE else f"{name_of(run)}, judged by {judge.judge}"
-
-
 ReportTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, headings and rows."""
+
 _QUIET = (":n_samples", ":bootstrap_std", ":std")
 """Suffixes of numbers that are shown in the row of another number."""
 
@@ -232,9 +122,11 @@ def _metric_row(judge: JudgeScores, name: str) -> tuple[str, str, str]:
 
 
 SUBSTITUTE_NOTE = "* judged by another model than the mode's own: not an official number"
+
 OWN_PROMPTS_NOTE = (
     "own prompts: the judge was asked in our words (--prompts reads the official ones): not an official number"
 )
+
 _OVERVIEW = ("run", "mode", "judge", "metric", "score", "95 % interval", "worst case", "graded", "left out", "cost")
 
 
@@ -265,17 +157,11 @@ def _notes(summary: Summary) -> list[str]:
     notes += [OWN_PROMPTS_NOTE] * any(one.has_own_prompts for one in manifests)
     judges: dict[str, list[str]] = {}
     for run in summary.runs:
-        judges.setdefault(_title(run), []).append(run.headline.judge)
+        judges.setdefault(title_of(run), []).append(run.headline.judge)
     mixed = [
         f"{title} by {' and by '.join(dict.fromkeys(each))}" for title, each in judges.items() if len(set(each)) > 1
     ]
     return notes + [f"mixed judges, whose scores do not compare: {'; '.join(mixed)}"] * bool(mixed)
-
-
-def lifetime(judge: str) -> str:
-    """A judge with the day until which it was or will be served, in words; the judge alone where no day is announced."""
-    day, successor = SHUT_DOWN.get(judge, ("", ""))
-    return f"{judge}, served until {day} (successor {successor})" if day else judge
 
 
 def _left_out(run: Scores, judge: JudgeScores) -> str:

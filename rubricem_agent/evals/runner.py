@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Literal
 
-from rubricem_agent.evals import records
 from rubricem_agent.evals.answers import Answerer
+from rubricem_agent.evals.costs import dollars_of
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, JudgeReplies, Loaded, replay
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
@@ -20,6 +20,9 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.base import CHARS_PER_TOKEN, ChatModel, ChatReply, ChatRequest, without_thoughts
 from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
 from rubricem_env.llm.usage import PRICES, Price, SpendLimitReached, Usage
+from rubricem_records.evaluation_logs import PAGES, AnswerRecord, CaseKey, VerdictKey, VerdictRecord
+from rubricem_records.evaluation_scores import ModelCost
+from rubricem_records.journal import Journal
 
 PURPOSE = "judge"
 OUTAGES_IN_A_ROW = 20
@@ -42,7 +45,7 @@ class CaseJudge:
     model: ChatModel | None
     _: KW_ONLY
     loaded: Loaded
-    journal: records.Journal[records.VerdictRecord]
+    journal: Journal[VerdictRecord]
     retry: RetryPolicy
     timing: Timing
     slots: asyncio.Semaphore
@@ -51,7 +54,7 @@ class CaseJudge:
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     _outages: int = field(default=0, init=False)
 
-    async def grade(self, key: records.CaseKey, grading: Grading) -> Grade:
+    async def grade(self, key: CaseKey, grading: Grading) -> Grade:
         """Ask round by round until the grade is complete. Questions with a logged reply are not asked again.
 
         Raises JudgeError where a question got no reply (the others of its round are in the log), and SpendLimitReached
@@ -65,7 +68,7 @@ class CaseJudge:
             grade: Grade = finished.value
             return grade
 
-    async def _round(self, key: records.CaseKey, questions: tuple[GradingQuestion, ...]) -> tuple[JudgeReplies, ...]:
+    async def _round(self, key: CaseKey, questions: tuple[GradingQuestion, ...]) -> tuple[JudgeReplies, ...]:
         # The whole round ends before a failure is raised, so that every paid reply is in the log.
         results = await asyncio.gather(
             *(self._replies(key, question) for question in questions), return_exceptions=True
@@ -75,7 +78,7 @@ class CaseJudge:
             raise next((one for one in failures if isinstance(one, SpendLimitReached)), failures[0])
         return tuple(result for result in results if not isinstance(result, BaseException))
 
-    async def _replies(self, key: records.CaseKey, question: GradingQuestion) -> JudgeReplies:
+    async def _replies(self, key: CaseKey, question: GradingQuestion) -> JudgeReplies:
         known = self.journal.find(verdict_key(key, self._judge_of(question), question=question))
         if known is not None and known.is_final:
             return known.verdicts
@@ -90,9 +93,9 @@ class CaseJudge:
         return record.verdicts
 
     def _judge_of(self, question: GradingQuestion) -> str:
-        return records.PAGES if question.is_page else self.name
+        return PAGES if question.is_page else self.name
 
-    async def _ask(self, key: records.CaseKey, question: GradingQuestion) -> records.VerdictRecord:
+    async def _ask(self, key: CaseKey, question: GradingQuestion) -> VerdictRecord:
         begun = self.timing.clock()
         replies: list[ChatReply] = []
         spent: list[Usage] = []
@@ -108,7 +111,7 @@ class CaseJudge:
         usage = sum(spent, Usage())
         model = replies[-1].model if replies else ""
         asked = () if question.is_page or self.model is None else (self.model.name,)
-        return records.VerdictRecord(
+        return VerdictRecord(
             benchmark=self.loaded.name,
             mode=self.loaded.rules.mode,
             id=key.id,
@@ -120,7 +123,7 @@ class CaseJudge:
             model=model,
             failure=failure,
             usage=usage,
-            dollars=records.dollars_of(usage, *asked, model, prices=self.prices),
+            dollars=dollars_of(usage, *asked, model, prices=self.prices),
             seconds=max(0.0, self.timing.clock() - begun),
         )
 
@@ -128,7 +131,7 @@ class CaseJudge:
         """A reply that has text; `spent` gets the usage of those without, too."""
         if question.is_page:
             page = "" if self.read_page is None else await self.read_page(question.prompt)
-            return ChatReply(text=page, model=records.PAGES, usage=Usage())
+            return ChatReply(text=page, model=PAGES, usage=Usage())
         if self._outages >= OUTAGES_IN_A_ROW:
             raise JudgeError(f"the judge {self.name} failed {self._outages} times in a row; it is not asked again")
         if self.model is None:
@@ -160,7 +163,7 @@ def hash_of(question: GradingQuestion) -> str:
     return hashlib.sha256(f"{question.system}\0{question.prompt}".encode()).hexdigest()[:16]
 
 
-def verdict_key(key: records.CaseKey, judge: str, *, question: GradingQuestion) -> records.VerdictKey:
+def verdict_key(key: CaseKey, judge: str, *, question: GradingQuestion) -> VerdictKey:
     """The key of a question in the log."""
     return (key, judge, question.key, hash_of(question))
 
@@ -181,7 +184,7 @@ def rehearse(
     policy: str | None,
     judges: Sequence[str],
     prices: Mapping[str, Price] = PRICES,
-) -> list[records.ModelCost]:
+) -> list[ModelCost]:
     """The calls and the cost of a run, stage by stage; without `policy` the answers cost nothing.
 
     Exact for a judge whose replies are always readable, except that FACT is counted without its pages. The policy's
@@ -197,9 +200,9 @@ def rehearse(
         episode = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
         stages.insert(0, ("answers, at most", policy, sum([episode] * len(ids) * epochs, Usage())))
     return [
-        records.ModelCost(stage=stage, model=model, usage=usage, dollars=dollars or 0.0, is_priced=dollars is not None)
+        ModelCost(stage=stage, model=model, usage=usage, dollars=dollars or 0.0, is_priced=dollars is not None)
         for stage, model, usage in stages
-        for dollars in [records.dollars_of(usage, model, prices=prices)]
+        for dollars in [dollars_of(usage, model, prices=prices)]
     ]
 
 
@@ -242,7 +245,7 @@ class Runner:
     """
 
     loaded: Loaded
-    answers: records.Journal[records.AnswerRecord]
+    answers: Journal[AnswerRecord]
     _: KW_ONLY
     answerer: Answerer
     judges: Sequence[CaseJudge]
@@ -259,12 +262,12 @@ class Runner:
     def __post_init__(self, concurrency: int) -> None:
         self._slots = asyncio.Semaphore(concurrency)
 
-    async def run(self, keys: Sequence[records.CaseKey], stage: RunPhase = "all") -> None:
+    async def run(self, keys: Sequence[CaseKey], stage: RunPhase = "all") -> None:
         """Do what is missing for these cases; a failure affects its case alone."""
         await asyncio.gather(*(self._case(key, stage) for key in keys))
         self.failures.sort()
 
-    async def _case(self, key: records.CaseKey, stage: RunPhase) -> None:
+    async def _case(self, key: CaseKey, stage: RunPhase) -> None:
         try:
             record = self.answers.find(key)
             if stage != "verdicts" and (record is None or record.failure):
@@ -275,7 +278,7 @@ class Runner:
             # Calls in progress are already paid for and end normally; nothing new begins.
             self.stopped = str(limit)
 
-    async def _answer(self, key: records.CaseKey) -> records.AnswerRecord | None:
+    async def _answer(self, key: CaseKey) -> AnswerRecord | None:
         async with self._slots:
             if self.stopped:
                 return None
@@ -286,7 +289,7 @@ class Runner:
             update={
                 "benchmark": self.loaded.name,
                 "mode": self.loaded.rules.mode,
-                "dollars": records.dollars_of(answered.usage, answered.model, prices=self.prices),
+                "dollars": dollars_of(answered.usage, answered.model, prices=self.prices),
                 "seconds": max(0.0, self.clock() - begun),
             }
         )
@@ -295,7 +298,7 @@ class Runner:
         self._note("answers", key, failure=record.failure)
         return record
 
-    async def _attempt(self, key: records.CaseKey) -> records.AnswerRecord:
+    async def _attempt(self, key: CaseKey) -> AnswerRecord:
         try:
             with boundary(ModelError, f"answer example {key.id}"):
                 async with asyncio.timeout(EXAMPLE_SECONDS):
@@ -306,9 +309,9 @@ class Runner:
                         epoch=key.epoch,
                     )
         except BoundaryError as failure:
-            return records.AnswerRecord(id=key.id, epoch=key.epoch, failure=str(failure))
+            return AnswerRecord(id=key.id, epoch=key.epoch, failure=str(failure))
 
-    async def _judge(self, record: records.AnswerRecord) -> None:
+    async def _judge(self, record: AnswerRecord) -> None:
         case = case_of(self.loaded, record)
         failure = ""
         for judge in self.judges:
@@ -320,24 +323,24 @@ class Runner:
         self.judged += not failure
         self._note("verdicts", record.key, failure=failure)
 
-    def _note(self, stage: RunPhase, key: records.CaseKey, *, failure: str) -> None:
+    def _note(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:
         if failure:
             self.failures.append(f"example {key.id}, epoch {key.epoch}: {failure}")
         self.listener(stage, failure)
 
 
-def case_of(loaded: Loaded, record: records.AnswerRecord) -> Case:
+def case_of(loaded: Loaded, record: AnswerRecord) -> Case:
     """The answer as it is graded. The same record always gives the same case, also when scores are recomputed."""
     return Case(loaded.example(record.id), loaded.gold[record.id], extracted(loaded, record), record.trajectory)
 
 
-def extracted(loaded: Loaded, record: records.AnswerRecord) -> Extracted:
+def extracted(loaded: Loaded, record: AnswerRecord) -> Extracted:
     """The text that is judged, by the rules of the mode."""
     if record.trajectory is not None:
         return extract(record.trajectory, loaded.rules)
     return judged_text(Extracted(record.given or "", "given answer"), loaded.rules)
 
 
-def case_keys(ids: Sequence[str], epochs: int) -> tuple[records.CaseKey, ...]:
+def case_keys(ids: Sequence[str], epochs: int) -> tuple[CaseKey, ...]:
     """Every example of the subset in every epoch, epoch by epoch."""
-    return tuple(records.CaseKey(example_id, epoch) for epoch in range(epochs) for example_id in ids)
+    return tuple(CaseKey(example_id, epoch) for epoch in range(epochs) for example_id in ids)

@@ -18,9 +18,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from rubricem_agent.files import flush, sha256, write_text
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, UsageError, boundary
+from rubricem_records.atomic_files import flush, write_text
+from rubricem_records.file_hash import sha256
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
-from rubricem_agent.learn.metrics import ScoredBy, append_line
-from rubricem_agent.policy.base import Opening, Policy, Sampling
+from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.prompting import AgentPrompt
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
@@ -21,9 +18,14 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.base import Group, Judge, JudgeSettings
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
+from rubricem_records.log_lines import ScoredBy
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_log import append_line
+from rubricem_records.sampling import Sampling
 
 
 async def answer_held_out(

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from rubricem_agent.learn.credit import Credit, CreditSettings, assign_credit, credit_judged
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
+from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_records.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts import Rollout
 
 
 class Batch(NamedTuple):

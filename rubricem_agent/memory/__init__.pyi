@@ -9,4 +9,5 @@ from rubricem_agent.memory.gate import WriteGate as WriteGate
 from rubricem_agent.memory.inject import Injector as Injector
 from rubricem_agent.memory.sentence_embed import SentenceEmbedder as SentenceEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot as load_snapshot, save_snapshot as save_snapshot
-from rubricem_agent.memory.store import BankItem as BankItem, MemoryStore as MemoryStore
+from rubricem_agent.memory.store import MemoryStore as MemoryStore
+from rubricem_records.bank_items import BankItem as BankItem

@@ -13,19 +13,20 @@ exactly by inner product. All reflections on one question share one vector, so o
 import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.gate import Refusal, WriteGate
-from rubricem_agent.memory.store import BankItem, ItemStatus, ItemStore, MemoryStore, StoredItem, text_digest
+from rubricem_agent.memory.store import ItemStore, MemoryStore, text_digest
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.scaffold.copies import ShownText
+from rubricem_records.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
 
 Retrieval = Literal["cross", "within"]
 """Which lessons are retrieved: those of other, similar questions, or the question's own."""
@@ -40,18 +41,14 @@ class RetrievalSettings(Frozen):
     """Questions at least this similar count as the same one and are left out of CROSS; above 1 none is."""
 
 
-class Retrieved(NamedTuple):
-    """An item with the cosine of its question to the one asked; 1.0 for the question's own."""
-
-    item: BankItem
-    similarity: float
-
-
 _FIRST_CAPACITY, _BLOCK = 256, 64
+
 _CLOSED = -4.0
 """Below every inner product of unit vectors."""
+
 _SLACK = 1e-5
 """More than the float32 rounding error of an inner product of unit vectors, so that no tie is lost."""
+
 _FEW = 12
 """So many maxima are found one after another in less time than a partition of all scores takes."""
 

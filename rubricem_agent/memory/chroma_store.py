@@ -21,16 +21,10 @@ import chromadb
 import numpy as np
 from chromadb.config import Settings
 
-from rubricem_agent.memory.store import (
-    BANK_VERSION,
-    BankHeader,
-    BankItem,
-    BankStoreError,
-    StoredItem,
-    read_header,
-    write_header,
-)
+from rubricem_agent.memory.store import BankStoreError
 from rubricem_env.domain.errors import FileFormatError, boundary
+from rubricem_records.bank_header import BANK_VERSION, BankHeader, read_header, write_header
+from rubricem_records.bank_items import BankItem, StoredItem
 
 # Small, so that the part of Chroma's log that each write looks through stays short: a write then costs the same
 # among 100 items and among 20,000.

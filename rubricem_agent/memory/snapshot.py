@@ -14,16 +14,17 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from rubricem_agent.files import write_atomic, writing
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
+from rubricem_records.atomic_files import write_atomic, writing
+from rubricem_records.bank_items import BankItem, StoredItem
 
 SNAPSHOT_VERSION = 1
 

@@ -6,7 +6,6 @@ from rubricem_agent.policy.base import (
     Listener as Listener,
     Opening as Opening,
     Policy as Policy,
-    Sampling as Sampling,
     TokenSegment as TokenSegment,
     model_folder as model_folder,
 )
@@ -26,3 +25,4 @@ from rubricem_agent.policy.tokens import (
 )
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
 from rubricem_env.llm.base import ContextOverflow as ContextOverflow
+from rubricem_records.sampling import Sampling as Sampling

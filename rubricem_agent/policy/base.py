@@ -9,14 +9,12 @@ Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README
 
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-from pydantic import Field
-
-from rubricem_env.domain.base import Frozen
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parser import EmissionStream
+from rubricem_records.sampling import Sampling
 
 STOP_STRINGS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
 """What engines are told to stop at."""
@@ -27,17 +25,6 @@ class Opening(NamedTuple):
 
     system: str
     user: str
-
-
-class Sampling(Frozen):
-    """How a policy draws its text."""
-
-    temperature: Annotated[float, Field(ge=0, le=5)] = 1.0
-    """0 takes the likeliest token every time."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Only the likeliest tokens of this probability are drawn. Policies that record tokens draw from all."""
-    max_turn_tokens: Annotated[int, Field(ge=1)] = 8_192
-    """The limit of one turn; a turn that reaches it ends without an action."""
 
 
 TurnEnd = Literal["action", "stopped", "length", "repeating", "foreign"]
@@ -130,9 +117,9 @@ class Policy(Protocol):
 
 
 TINY = "tiny"
+
 TINY_SYSTEM = "Search, then answer."
 """The system prompt of its training."""
-
 
 SYSTEM_FILE = "system_prompt.txt"
 """Beside the weights of a model that was trained with a system prompt of its own."""
@@ -158,8 +145,10 @@ def model_folder(path: Path) -> Path:
 
 PERIOD = 200
 """The longest loop that is detected, in characters."""
+
 LOOP_SPAN = 1_600
 """The length of text that must consist of the loop alone, in characters."""
+
 _CHECK_EVERY = 400
 
 

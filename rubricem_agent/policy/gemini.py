@@ -6,12 +6,13 @@ from functools import partial
 from google.genai import types
 from pydantic import SecretStr
 
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.base import ABORTED, Delta, redactor_of
 from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
 from rubricem_env.tools.render import estimate_tokens
+from rubricem_records.sampling import Sampling
 
 
 class GeminiPolicy:

@@ -19,11 +19,12 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from rubricem_agent.policy.base import Opening, Sampling, model_folder
+from rubricem_agent.policy.base import Opening, model_folder
 from rubricem_agent.policy.decoder import Feed, RowDecoder, max_positions, model_class, open_decoder
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
 from rubricem_env.llm.usage import Usage
+from rubricem_records.sampling import Sampling
 
 
 def load_model(path: Path) -> PreTrainedModel:

@@ -4,12 +4,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
+from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.llm.base import ChatRequest, Delta
 from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
 from rubricem_env.llm.wires import Message
 from rubricem_env.tools.render import estimate_tokens
+from rubricem_records.sampling import Sampling
 
 Layout = Literal["auto", "inline", "messages"]
 """`inline` continues one assistant turn, as in training, and needs vLLM to render the chat template.

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling, TokenSegment, TurnWatch
+from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
+from rubricem_records.sampling import Sampling
 
 _WORD = re.compile(r"\s*\S+|\s+$")
 

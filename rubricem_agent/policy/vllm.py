@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
+from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.text import PHASE, REFUSED, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
@@ -19,6 +19,7 @@ from rubricem_env.llm.base import ContextOverflow, Delta
 from rubricem_env.llm.limits import call_with_retry
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
+from rubricem_records.sampling import Sampling
 
 PROBE = "How wide is the river Tall Fox? Größe: 12 µm, 川の幅.\n\nThe answer"
 """Text without special tokens that tokenizers split differently, and after which no model is certain."""

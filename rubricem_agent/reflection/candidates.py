@@ -12,10 +12,9 @@ from contextlib import closing
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling, TokenSegment
+from rubricem_agent.policy.base import Listener, Opening, Policy, TokenSegment
 from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, read_prompt
 from rubricem_env.concurrency import derive_seed, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
@@ -24,7 +23,9 @@ from rubricem_env.domain.judgement import ReflectionScore
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.prompting import shorten_middle
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
+from rubricem_records.sampling import Sampling
 
 
 class ReflectionSample(Frozen):

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.gate import TEXT_CODES, Refusal
-from rubricem_agent.memory.store import BankItem
 from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.reflection.candidates import (
     Blocks,
@@ -32,6 +30,8 @@ from rubricem_env.domain.trajectory import Ending
 from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionTask
 from rubricem_env.judge.scoring import GroupJudgement, count_reasons
 from rubricem_env.scaffold.copies import ShownText
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_records.bank_items import BankItem
 
 _NOTHING = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 """The score of a candidate that is empty, or whose unreadable form counts."""

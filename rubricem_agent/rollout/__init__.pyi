@@ -1,9 +1,9 @@
 from rubricem_agent.rollout.report import render_report as render_report
-from rubricem_agent.rollout.rollout import Rollout as Rollout
 from rubricem_agent.rollout.run import (
     Attempt as Attempt,
     RolloutContext as RolloutContext,
     run_episode as run_episode,
     run_groups as run_groups,
 )
-from rubricem_agent.rollout.tokens import RolloutTokens as RolloutTokens
+from rubricem_records.rollout_tokens import RolloutTokens as RolloutTokens
+from rubricem_records.rollouts import Rollout as Rollout

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling
-from rubricem_agent.rollout.rollout import Rollout, RolloutIndex, attempt_seed
-from rubricem_agent.rollout.tokens import label_tokens
+from rubricem_agent.policy.base import Listener, Opening, Policy
+from rubricem_agent.rollout.attempt_seed import RolloutIndex, attempt_seed
+from rubricem_agent.rollout.label_tokens import label_tokens
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.domain.trajectory import Ending, Query
@@ -18,6 +18,8 @@ from rubricem_env.llm.tracing import note_turn, span
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.base import Toolbox
+from rubricem_records.rollouts import Rollout
+from rubricem_records.sampling import Sampling
 
 
 class Attempt(NamedTuple):

@@ -27,8 +27,7 @@ from rubricem_agent.data.prepare import (
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
 from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
-from rubricem_agent.files import MAKE_ROOM, LineFile, write_atomic, writing
-from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run
+from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.wiring.eval_plan import HUB, fetch_hub_file
@@ -50,6 +49,9 @@ from rubricem_env.llm.usage import Meter, Price, SpendLimitReached, Usage, liste
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question
+from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.line_file import LineFile
+from rubricem_records.run_settings import SETTINGS_FILE
 
 if TYPE_CHECKING:
     from rubricem_agent.data.corpus_build import BuiltCorpus

@@ -16,17 +16,16 @@ from pydantic.main import IncEx
 
 from rubricem_agent import config as configs
 from rubricem_agent.config import GIVEN, EvalConfig
-from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.answers import GivenAnswers
-from rubricem_agent.evals.base import DataPaths, Rules
+from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals.manifest import judge_model, seen_keys
-from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, Journal, ModelCost, VerdictRecord
+from rubricem_agent.evals.resumed_run import has_lines, refuse_difference
 from rubricem_agent.evals.runner import rehearse
-from rubricem_agent.evals.scores import Logs, Scores, score_run
+from rubricem_agent.evals.scoring import Logs, score_run
+from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
+from rubricem_agent.evals.subsets import choose, refuse_incomplete
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
-from rubricem_agent.files import sha256, write_atomic, writing
-from rubricem_agent.policy.base import Sampling, model_folder
+from rubricem_agent.policy.base import model_folder
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_agent.wiring.tools import open_index
@@ -34,6 +33,23 @@ from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.usage import SHUT_DOWN, Price, Usage, listed_with, price_of
+from rubricem_records.atomic_files import write_atomic, writing
+from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
+from rubricem_records.evaluation_manifest import (
+    ANSWERS_FILE,
+    SCORES_FILE,
+    VERDICTS_FILE,
+    Agent,
+    EvaluationManifest,
+    Inputs,
+    judge_model,
+    read_manifest,
+)
+from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluation_scores import ModelCost, Scores
+from rubricem_records.file_hash import sha256
+from rubricem_records.journal import NO_ROOM, Journal
+from rubricem_records.sampling import Sampling
 
 HUB = "hf:"
 _READABLE = (".jsonl", ".json", ".parquet")
@@ -222,14 +238,14 @@ def rescore_run(folder: Path, data: str = "") -> Scores:
         FileFormatError: the folder is no run, or a log is broken.
         UsageError: the data file is not the one of the run.
     """
-    manifest = manifests.read_manifest(folder)
+    manifest = read_manifest(folder)
     loaded = reload_benchmark(folder, manifest, data=data)
     scores = score_run(loaded, manifest, logs=read_logs(folder))
     write_scores(folder, scores)
     return scores
 
 
-def reload_benchmark(folder: Path, manifest: manifests.EvaluationManifest, *, data: str = "") -> Loaded:
+def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = "") -> Loaded:
     """The benchmark of a run; raises UsageError where its files or the judge prompts have changed since."""
     inputs = manifest.inputs
     paths = DataPaths(
@@ -265,23 +281,21 @@ def reload_benchmark(folder: Path, manifest: manifests.EvaluationManifest, *, da
 
 def read_logs(folder: Path) -> Logs:
     """Both logs of a run, as far as they are written."""
-    return Journal.read(folder / manifests.ANSWERS_FILE, AnswerRecord), Journal.read(
-        folder / manifests.VERDICTS_FILE, VerdictRecord
-    )
+    return Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord)
 
 
 def write_scores(folder: Path, scores: Scores) -> None:
     """Write the scores atomically."""
-    path = folder / manifests.SCORES_FILE
+    path = folder / SCORES_FILE
     with writing(path, NO_ROOM):
         write_atomic(path, scores.model_dump_json(indent=1))
 
 
-def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs, ...]:
+def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
     """The logs of the parts of a split run that have begun; raises UsageError where a part is of another run."""
-    begun = [part for part in sorted(folder.glob("*-of-*")) if manifests.has_lines(part)]
+    begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
     for part in begun:
-        manifests.refuse_difference(part, manifests.read_manifest(part), wanted=wanted)
+        refuse_difference(part, read_manifest(part), wanted=wanted)
     return tuple(map(read_logs, begun))
 
 
@@ -300,7 +314,7 @@ class PlannedEvaluation(NamedTuple):
 
     config: EvalConfig
     loaded: Loaded
-    manifest: manifests.EvaluationManifest
+    manifest: EvaluationManifest
     judge_models: tuple[str, ...]
     prices: Mapping[str, Price]
     """The list, and what the settings say in its place."""
@@ -310,7 +324,7 @@ class PlannedEvaluation(NamedTuple):
     def estimate(self) -> list[ModelCost]:
         """Calls and money, for a dry run."""
         is_paid = self.config.stage != "verdicts" and self.config.asks_a_model
-        policy = manifests.judge_model(self.config.policy) if is_paid else None
+        policy = judge_model(self.config.policy) if is_paid else None
         ids, epochs = self.manifest.inputs.ids, self.config.epochs
         costs = rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
         # Every answer makes all its calls.
@@ -356,7 +370,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     config.check()
     find_benchmark(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
-    source = manifests.read_manifest(config.answers_from) if config.answers_from is not None else None
+    source = read_manifest(config.answers_from) if config.answers_from is not None else None
     if source is not None:
         config = _judging_only(config, source)
     policy, judges = model_names(config, rules)
@@ -370,7 +384,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
         with_fact=config.fact,
         prompts=config.prompts,
     )
-    manifest = manifests.EvaluationManifest(
+    manifest = EvaluationManifest(
         benchmark=config.benchmark,
         title=loaded.benchmark.title,
         mode=config.mode,
@@ -392,7 +406,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     return PlannedEvaluation(config, loaded, manifest, judges, prices, given)
 
 
-def _judging_only(config: EvalConfig, source: manifests.EvaluationManifest) -> EvalConfig:
+def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
     """The settings of a run that judges the answers of `source`, with that run's policy and epochs.
 
     Raises:
@@ -428,16 +442,16 @@ def _judging_only(config: EvalConfig, source: manifests.EvaluationManifest) -> E
     return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": "verdicts"})
 
 
-def _inputs(config: EvalConfig, loaded: Loaded, source: manifests.EvaluationManifest | None) -> manifests.Inputs:
-    inputs = manifests.choose(
+def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
+    inputs = choose(
         loaded, config.subset, limit=config.limit, ids_file=fetched(str(config.ids)) if config.ids else None
     )
     if source is not None:
         inputs = _answered(config, source.inputs, chosen=inputs)
     for path in config.seen:
-        seen = manifests.find_seen(loaded.examples, read_seen(path))
-        inputs = manifests.without_seen(inputs, seen, drops=config.drop_seen, where=str(path))
-    manifests.refuse_incomplete(loaded, inputs.ids)
+        seen = find_seen(loaded.examples, read_seen(path))
+        inputs = without_seen(inputs, seen, drops=config.drop_seen, where=str(path))
+    refuse_incomplete(loaded, inputs.ids)
     return inputs.model_copy(
         update={
             "criteria": str(config.criteria or ""),
@@ -449,7 +463,7 @@ def _inputs(config: EvalConfig, loaded: Loaded, source: manifests.EvaluationMani
     )
 
 
-def _answered(config: EvalConfig, source: manifests.Inputs, *, chosen: manifests.Inputs) -> manifests.Inputs:
+def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     """The examples that were answered, or those of them that the user has chosen.
 
     Raises:
@@ -472,8 +486,8 @@ def _answered(config: EvalConfig, source: manifests.Inputs, *, chosen: manifests
     return chosen
 
 
-def _agent(config: EvalConfig) -> manifests.Agent:
-    return manifests.Agent(
+def _agent(config: EvalConfig) -> Agent:
+    return Agent(
         policy=config.policy,
         policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
         style=config.style,

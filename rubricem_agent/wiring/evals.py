@@ -19,12 +19,10 @@ import numpy as np
 from rubricem_agent import config as configs
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals import answers as answerers
-from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, VERDICTS_FILE, read_manifest, settle_manifest
-from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget
+from rubricem_agent.evals.budget import check_budget
+from rubricem_agent.evals.resumed_run import settle_manifest
 from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, case_keys
-from rubricem_agent.evals.scores import Logs, Scores, agree, read_labels, read_scores, score_run
-from rubricem_agent.evals.statistics import MeanInterval, RunComparison, cohens_kappa, kappa_interval, paired_bootstrap
-from rubricem_agent.files import writing
+from rubricem_agent.evals.scoring import Logs, agree, read_labels, score_run
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
@@ -55,6 +53,12 @@ from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.spec import FETCH_PAGE
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_records.atomic_files import writing
+from rubricem_records.evaluation_logs import AnswerRecord, CaseKey, VerdictRecord
+from rubricem_records.evaluation_manifest import ANSWERS_FILE, MANIFEST_FILE, VERDICTS_FILE, read_manifest
+from rubricem_records.evaluation_scores import Scores, read_scores
+from rubricem_records.journal import NO_ROOM, Journal
+from rubricem_records.statistics import MeanInterval, RunComparison, cohens_kappa, kappa_interval, paired_bootstrap
 
 ResultT = TypeVar("ResultT")
 

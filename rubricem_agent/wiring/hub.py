@@ -7,15 +7,17 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from rubricem_agent.data.filter import REPORT_FILE, SAMPLES_FILE
-from rubricem_agent.files import LineFile
-from rubricem_agent.learn.metrics import CODE_FILE, METRICS_FILE, SETTINGS_FILE, code_version
+from rubricem_agent.learn.code_version import CODE_FILE, code_version
 from rubricem_agent.memory.snapshot import export_items
-from rubricem_agent.memory.store import read_header
 from rubricem_agent.wiring.eval_plan import parse_hub_file
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import package_text, read_text
+from rubricem_records.bank_header import read_header
+from rubricem_records.line_file import LineFile
+from rubricem_records.run_log import METRICS_FILE
+from rubricem_records.run_settings import SETTINGS_FILE
 
 BANK, MODEL, CARD = "rubric-bank", "model", "README.md"
 _SENT: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(

@@ -6,14 +6,12 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from rubricem_env.scaffold.parsed import ParsedTrajectory
-
 from rubricem_agent import config as configs
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import Block, CountTokens, Injector
 from rubricem_agent.memory.snapshot import open_snapshot
-from rubricem_agent.memory.store import ItemStore, MemoryStore, read_header
+from rubricem_agent.memory.store import ItemStore, MemoryStore
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
@@ -26,6 +24,8 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import url_host
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_records.bank_header import read_header
 
 SNAPSHOT_SUFFIX = ".npz"
 

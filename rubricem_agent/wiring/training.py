@@ -14,11 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from rubricem_agent.files import LineFile, lock_folder
-from rubricem_agent.learn.metrics import BenchmarkLine, EvaluationLine, LogLine, WarningLine
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
 from rubricem_env.domain.inputs import parse_assignment
+from rubricem_records.line_file import LineFile
+from rubricem_records.log_lines import BenchmarkLine, EvaluationLine, LogLine, WarningLine
+from rubricem_records.run_lock import lock_folder
 
 ERRORS_FILE = "trainer.err"
 _PACKAGE = Path(__file__).parents[1]

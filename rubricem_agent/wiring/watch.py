@@ -16,11 +16,13 @@ from socket import create_server
 from time import monotonic, sleep
 from typing import Any, Literal, NamedTuple
 
-from rubricem_agent.files import MAKE_ROOM, write_atomic, writing
-from rubricem_agent.learn.metrics import METRICS_FILE, BenchmarkLine, append_line, read_run
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_agent.wiring.training import python_command
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
+from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.log_lines import BenchmarkLine
+from rubricem_records.recorded_run import read_run
+from rubricem_records.run_log import METRICS_FILE, append_line
 
 MARKER = "latest_checkpointed_iteration.txt"
 """The file in which veRL writes the last saved step, and from which it reads the step to resume from."""

@@ -17,7 +17,7 @@ from rubricem_agent.adapters.credit import (
     tokens_of,
 )
 from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, pad_rows
+from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.adapters.session import EpisodeSession, turn_rewards, turns_of_stage
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -25,6 +25,7 @@ from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import ScoreEach
+from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
 from tests.adapters.golden_group import tutor
 
 SCORES = {Stage.PLAN: 0.5, Stage.RESEARCH: 0.25, Stage.REVIEW: 0.125, Stage.ANSWER: 1.0}

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from research.reading_test import answer_worlds
-from rubricem_agent.files import LineFile
-from rubricem_agent.learn.metrics import RECIPES
 from rubricem_env.world.judge import true_quality
+from rubricem_records.line_file import LineFile
+from rubricem_records.recipes import RECIPES
 from trainers.settings import run_command
 
 PAIRS = (

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
-from rubricem_agent.learn.metrics import SETTINGS_FILE
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.reflection.candidates import ReflectionError
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import RolloutContext, run_groups
@@ -31,7 +29,10 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
+from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.sampling import Sampling
 from trainers.local.outputs import resume_run
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts

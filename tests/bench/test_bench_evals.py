@@ -11,11 +11,12 @@ from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, score_example
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.grading import Grade, Loaded
-from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
 from rubricem_agent.evals.runner import CaseJudge, Runner, case_keys
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.llm.base import ChatReply
 from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
+from rubricem_records.journal import Journal
 
 EXAMPLES = 1_000
 ITEMS = 11

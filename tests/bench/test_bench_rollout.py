@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from rubricem_agent.policy.base import Listener, Opening, Sampling
+from rubricem_agent.policy.base import Listener, Opening
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_records.sampling import Sampling
 
 TURN_SECONDS, TOOL_SECONDS = 0.05, (0.05, 0.4)
 CALLS, EPISODES = 6, 256

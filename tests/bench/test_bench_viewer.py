@@ -12,18 +12,21 @@ import httpx2
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.testing.judges import attempt, policy
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_records.bank_items import BankItem, StoredItem
+from rubricem_records.packed_tokens import pack_tokens
+from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_record import GroupEntry, RolloutEntry
+from rubricem_records.run_recorder import RunRecorder
 from rubricem_viewer.records import RunRecordReader
 from rubricem_viewer.runs import RunShelf
 from rubricem_viewer.server import make_app

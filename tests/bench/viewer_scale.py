@@ -13,9 +13,11 @@ from pathlib import Path
 
 import httpx2
 
-from rubricem_agent.learn.record import GroupEntry, RunRecorder
-from rubricem_agent.rollout.tokens import PackedTokens, RolloutTokens, pack_tokens
 from rubricem_env.domain.trajectory import query_key
+from rubricem_records.packed_tokens import PackedTokens, pack_tokens
+from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_records.run_record import GroupEntry
+from rubricem_records.run_recorder import RunRecorder
 from tests.bench.test_bench_viewer import GROUP, PER_STEP, client_of, rollout, viewer
 
 SHORT = 400

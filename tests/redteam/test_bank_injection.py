@@ -4,11 +4,10 @@ import re
 
 import pytest
 
-from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.inject import Injector, quote
-from rubricem_agent.memory.store import BankItem
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.bank_items import BankItem, Retrieved
 from tests.fakes import make_reflection
 
 HOSTILE = (

@@ -87,7 +87,7 @@ def test_every_module_is_started_by_the_command_that_leaves_the_current_folder_o
     assert (done.returncode, (folder / "ran").exists()) == (0, False)
     starts = [
         path.relative_to(ROOT).as_posix()
-        for package in ("rubricem_env", "rubricem_agent", "rubricem_viewer", "trainers")
+        for package in ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers")
         for path in sorted((ROOT / package).rglob("*.py"))
         if re.search(r"sys\.executable", path.read_text(encoding="utf-8")) and "testing" not in path.parts
     ]

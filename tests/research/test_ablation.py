@@ -3,8 +3,9 @@
 import pytest
 
 from research.ablation import render_figure, result_cells, summarise
-from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_env.domain.errors import UsageError
+from rubricem_records.log_lines import EvaluationLine
+from rubricem_records.run_log import RunLog
 
 OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
 

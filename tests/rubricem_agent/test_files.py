@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-from rubricem_agent.files import LineFile, lock_folder, trim_log, write_atomic
+from rubricem_records.atomic_files import write_atomic
+from rubricem_records.line_file import LineFile
+from rubricem_records.run_lock import lock_folder
+from rubricem_records.trimming import trim_log
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_partial_one(tmp_path):
@@ -78,7 +81,7 @@ def test_trimming_drops_later_steps_and_broken_lines(tmp_path):
 
 SHARES = """
 import pathlib, sys
-from rubricem_agent.files import lock_folder
+from rubricem_records.run_lock import lock_folder
 lock_folder(pathlib.Path(sys.argv[1]))
 """
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from rubricem_agent.config import BankConfig
-from rubricem_agent.learn.metrics import code_version
+from rubricem_agent.learn.code_version import code_version
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.wiring.hub import plan_upload
 from rubricem_agent.wiring.memory import build_bank

@@ -8,11 +8,8 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 
-from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder, ShownLesson
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, RubricScore, StageScore, Unscored
 from rubricem_env.domain.trajectory import query_key
@@ -20,6 +17,11 @@ from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.testing.judges import attempt
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_records.packed_tokens import pack_tokens
+from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_record import GroupEntry, RolloutEntry, ShownLesson
+from rubricem_records.run_recorder import RunRecorder
 from rubricem_viewer.runs import RunShelf
 from rubricem_viewer.server import make_app
 from tests.fakes import rubric

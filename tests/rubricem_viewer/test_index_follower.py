@@ -2,8 +2,8 @@
 
 import pytest
 
-from rubricem_agent.learn.record import GroupHead
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.run_record import GroupHead
 from rubricem_viewer.records import LineFollower, read_bytes
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from rubricem_agent.learn.record import GroupHead, RolloutHead
 from rubricem_env.domain.base import Stage
+from rubricem_records.run_record import GroupHead, RolloutHead
 from rubricem_viewer.records import RolloutFilter, RolloutTable, RunRecordReader
 
 SCORE = st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rubricem_agent.learn.metrics import refuse_other_run
+from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.wiring.models import requires_extra
 
 from .settings import Precision

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
 from rubricem_agent.learn.checkpoint import Checkpoint, CheckpointItem, json_part
-from rubricem_agent.learn.metrics import refuse_other_run
+from rubricem_agent.learn.resume_identity import refuse_other_run
 
 
 def learning_parts(

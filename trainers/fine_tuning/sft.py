@@ -28,12 +28,13 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rubricem_agent.data.chatml import TokenSample, encode_sample, read_samples
-from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.checkpoint import latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError
+from rubricem_records.run_lock import lock_folder
+from rubricem_records.run_log import METRICS_FILE, append_line
+from rubricem_records.trimming import trim_log
 
 from ..lora import add_lora, merge_adapter, save_adapter
 from ..settings import read_command, run_command

@@ -15,10 +15,11 @@ import torch
 from rubricem_agent.learn.credit import Credit, turn_ids
 from rubricem_agent.learn.samples import Sample, pad_batch, task_samples
 from rubricem_agent.policy.tokens import PolicyTokenizer
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, pad_rows
+from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.questions import Question
+from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.rollouts import Rollout
 
 from .learner import Learner, policy_logprobs
 from .packed_qwen3 import is_packable, pack_samples

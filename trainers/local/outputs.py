@@ -15,11 +15,11 @@ from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.held_out import answer_held_out, mean_judged, mean_quality, record_evaluation
-from rubricem_agent.learn.metrics import METRICS_FILE
-from rubricem_agent.learn.record import record_group
+from rubricem_agent.learn.record_group import record_group
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.base import SYSTEM_FILE, model_folder
 from rubricem_env.domain.errors import UsageError
+from rubricem_records.run_log import METRICS_FILE
 
 from ..fine_tuning.checkpoint import disk_refusals, learning_parts, restore
 from ..lora import merge_adapter, save_adapter

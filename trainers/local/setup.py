@@ -12,14 +12,12 @@ from transformers import PreTrainedModel
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum, QueryBatch
 from rubricem_agent.learn.deferred import Deferred, Ticket
-from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
-from rubricem_agent.memory.bank import Retrieved, RubricBank
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
@@ -35,6 +33,10 @@ from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, criteria_of
 from rubricem_env.world.questions import Question
+from rubricem_records.bank_items import Retrieved
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_record import RECORD_FOLDER
+from rubricem_records.run_recorder import RunRecorder
 
 from ..lora import add_lora
 from ..settings import with_run_seed

@@ -24,23 +24,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.deferred import Ticket
-from rubricem_agent.learn.metrics import (
-    METRICS_FILE,
-    GradientMetrics,
-    UpdateMetrics,
-    append_line,
-    mean_by_stage,
-    measure_rollouts,
-    spread_shares,
-)
 from rubricem_agent.learn.monitor import watch_run
+from rubricem_agent.learn.rollout_statistics import measure_rollouts
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples
-from rubricem_agent.memory.bank import Retrieved
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.learn.stage_metrics import mean_by_stage, spread_shares
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.reflection.reflector import judged_attempts, measure_reflections
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
@@ -48,6 +39,12 @@ from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Group
 from rubricem_env.judge.scoring import refused_rubrics
 from rubricem_env.world.judge import true_quality
+from rubricem_records.bank_items import Retrieved
+from rubricem_records.log_lines import GradientMetrics, UpdateMetrics
+from rubricem_records.run_lock import lock_folder
+from rubricem_records.run_log import METRICS_FILE, append_line
+from rubricem_records.sampling import Sampling
+from rubricem_records.trimming import trim_log
 
 from ..settings import INTERRUPTED, make_out, read_command, run_command
 from .crediting import credit_step

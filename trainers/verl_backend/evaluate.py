@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
-from rubricem_agent.learn.metrics import METRICS_FILE, read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.wiring.watch import merge_shards, saved_steps
@@ -27,7 +25,10 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_records.recorded_run import read_run
+from rubricem_records.run_log import METRICS_FILE
 
 from ..settings import run_command
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.deferred import Deferred, Ticket
-from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder, record_group
-from rubricem_agent.memory.bank import Retrieval, Retrieved
+from rubricem_agent.learn.record_group import record_group
+from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.reflection.reflector import (
@@ -27,8 +27,7 @@ from rubricem_agent.reflection.reflector import (
     judged_attempts,
     measure_reflections,
 )
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
+from rubricem_agent.rollout.padding import pad_rows
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
@@ -42,6 +41,11 @@ from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, refused
 from rubricem_env.llm.limits import SharedLimits
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from rubricem_env.world.questions import Question
+from rubricem_records.bank_items import Retrieved
+from rubricem_records.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_record import RECORD_FOLDER
+from rubricem_records.run_recorder import RunRecorder
 
 from ..settings import with_run_seed
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts

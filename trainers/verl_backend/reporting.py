@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.metrics import mean_by_stage, measure_rollouts, report_by_stage
-from rubricem_agent.learn.record import GroupEntry, RolloutEntry
-from rubricem_agent.rollout.tokens import NO_STAGE
+from rubricem_agent.learn.rollout_statistics import measure_rollouts
+from rubricem_agent.learn.stage_metrics import mean_by_stage, report_by_stage
 from rubricem_env.domain.base import STAGES, Frozen
+from rubricem_records.rollout_tokens import NO_STAGE
+from rubricem_records.run_record import GroupEntry, RolloutEntry
 
 from ..settings import make_out
 from .settings import VerlSettings

@@ -11,11 +11,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
+from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.evals import limits_of
 from rubricem_agent.wiring.tools import open_tools
@@ -25,6 +24,8 @@ from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
+from rubricem_records.rollouts import Rollout
+from rubricem_records.sampling import Sampling
 
 from .rows import ScheduledQuery, episode_row
 from .settings import VerlSettings

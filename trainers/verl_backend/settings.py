@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, read_mapping
 from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.monitor import WatchSettings
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query

@@ -33,13 +33,13 @@ from verl.utils import tensordict_utils as tu  # type: ignore[import-not-found,u
 from verl.utils.config import validate_config  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.files import trim_log
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import Sample, reflection_samples
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import BoundaryError, JudgeError, RubricEMError, boundary
+from rubricem_records.run_log import METRICS_FILE, append_line
+from rubricem_records.trimming import trim_log
 
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service

@@ -18,6 +18,7 @@ from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 Exclusion = Literal["empty_response", "empty_rater", "invalid_rater"]
 """Why an answer leaves every denominator."""
@@ -192,7 +193,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(correct, correct, labels={"rating": label}, record=rating._asdict())
 
 
-def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The three rates and the macro means. Officially the denominator is what was evaluated; strictly, every answer."""
     outcomes = [_outcome(grade) for grade in grades]
     measured = _measured(outcomes)
@@ -208,7 +209,7 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     return {**{name: count / size for name, count in counts.items()}, **means}
 
 
-def official_texts(grades: Sequence[Grade], rules: base.Rules) -> dict[str, str]:
+def official_texts(grades: Sequence[Grade], rules: Rules) -> dict[str, str]:
     """The official project rating, where there is anything to rate."""
     outcomes = [_outcome(grade) for grade in grades]
     if not (outcomes if rules.is_strict else _measured(outcomes)):

@@ -22,6 +22,7 @@ from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, RowId, assemble, 
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 DIMENSIONS = ("comprehensiveness", "insight", "instruction_following", "readability")
 MAX_TRIES = 10
@@ -384,7 +385,7 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     return result._replace(record=record, unreadable=result.unreadable + failed)
 
 
-def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
+def total(grades: Sequence[grading.Grade], rules: Rules) -> grading.Totals:
     """Plain means of the overall score and the dimensions; FACT is pooled over all tasks."""
     return {"overall_score": grading.mean_score(grades), **grading.mean_metrics(grades), **drb_fact.fact_totals(grades)}
 

@@ -22,6 +22,7 @@ from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals, ask
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 NEVER_PARSABLE = "JudgeNeverParsable"
 """The official loop never ends; this is the name for a recording that ends without a verdict."""
@@ -249,7 +250,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(metrics["overall_score"], worst, metrics=metrics, labels=labels, unreadable=unreadable)
 
 
-def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The official means, clipped after averaging; those of DR Tulu are not clipped."""
     examples = [grade.metrics for grade in grades if grade.score is not None]
     if rules.mode == "drtulu":

@@ -16,6 +16,7 @@ from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 _ALONE = re.compile(r"\b([ABC])\b")
 _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
@@ -106,7 +107,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(score, worst, labels={"grade": letter}, unreadable=int(not is_readable))
 
 
-def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The rates."""
     letters = [grade.labels["grade"] for grade in grades if grade.labels]
     return rates(letters) if letters else {"correct": None}

@@ -21,6 +21,7 @@ from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 CLOSED_ANSWERS = ("yes", "no", "noanswer")
 
@@ -278,12 +279,12 @@ def yes_no_grade(case: Case, grader: Grader) -> Grading:
     )
 
 
-def yes_no_grader(rules: base.Rules) -> Grader:
+def yes_no_grader(rules: Rules) -> Grader:
     """DR Tulu's judge of 2WikiMultihopQA and WebWalkerQA."""
     return Grader(rules, yes_no_grade, "accuracy", prompts=("short_answer",), is_binary=True)
 
 
-def make_grader(rules: base.Rules) -> Grader:
+def make_grader(rules: Rules) -> Grader:
     """The official strings, or DR Tulu's judge."""
     if rules.mode == "drtulu":
         return yes_no_grader(rules)

@@ -16,6 +16,7 @@ from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
 from rubricem_agent.evals.files import FileRow, assemble, json_lines, load_short_form, read_numbered, read_utf8
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.evaluation_rules import Rules
 
 NUM_ROWS = 680
 CELLS = tuple(f"{kind}_{level}" for kind in ("single_source", "multi_source") for level in ("easy", "medium", "hard"))
@@ -98,12 +99,12 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     return grading.Grade(float(score), float(score), metrics=metrics, labels={"grade": str(score)})
 
 
-def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
+def total(grades: Sequence[grading.Grade], rules: Rules) -> grading.Totals:
     """Accuracy overall and per cell; an empty cell is None."""
     return {"overall": grading.mean_score(grades), **dict.fromkeys(CELLS), **grading.mean_metrics(grades)}
 
 
-def make_grader(rules: base.Rules) -> grading.Grader:
+def make_grader(rules: Rules) -> grading.Grader:
     """The official judge, or DR Tulu's."""
     if rules.mode == "drtulu":
         return yes_no_grader(rules)

@@ -9,13 +9,15 @@ from typing import Any
 
 from research.ablation import summarise
 from rubricem_agent.config import BankConfig
-from rubricem_agent.learn.metrics import EvaluationLine, RunLog
-from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
+from rubricem_records.log_lines import EvaluationLine
+from rubricem_records.run_log import RunLog
+from rubricem_records.run_record import GroupEntry, RolloutEntry
+from rubricem_records.run_recorder import RunRecorder
 from rubricem_viewer.ablation import ABLATION_FILE
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"

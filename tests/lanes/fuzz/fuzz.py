@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.cli.look import read_credit_file
 from rubricem_agent.config import load_tools_config
 from rubricem_agent.evals.files import read_answers
 from rubricem_agent.learn.checkpoint import find_checkpoint, json_part, load_checkpoint, save_checkpoint
 from rubricem_agent.memory.gate import WriteGate
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
 from rubricem_agent.wiring.training import read_yaml
 from rubricem_env.domain.base import STAGES, Stage
@@ -51,11 +50,13 @@ from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 from rubricem_env.testing.judges import QUESTION, attempt
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import load_questions, shipped_corpus_path, shipped_questions_path
+from rubricem_records.sampling import Sampling
 from tests.fakes import ManualTime, ScriptedModel, make_reflection, rubric
 from tests.redteam.test_bank_gate import ATTACKS
 from tests.replies import empty_proposal

@@ -13,11 +13,11 @@ import torch
 
 from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.curriculum import Curriculum
-from rubricem_agent.learn.metrics import read_log
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.memory.store import MemoryStore
+from rubricem_records.run_log import read_log
 from rubricem_viewer.records import RunRecordReader
 from rubricem_viewer.report import render_report
 from tests.lanes.verl.runs import LIMIT, SMALL, started

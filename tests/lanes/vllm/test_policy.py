@@ -8,7 +8,7 @@ if find_spec("vllm") is None:
     pytest.skip("vllm is not installed; run make vllm-lane", allow_module_level=True)
 
 from rubricem_agent.config import PolicyConfig
-from rubricem_agent.policy.base import Listener, Opening, Sampling
+from rubricem_agent.policy.base import Listener, Opening
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.policy.text import Service
 from rubricem_agent.policy.vllm import ServedTokenPolicy
@@ -18,6 +18,7 @@ from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.limits import Limiter, Rates, Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import Meter
+from rubricem_records.sampling import Sampling
 from tests.lanes.vllm.tiny_model import MAX_LENGTH
 from tests.rubricem_agent.policy.shared import check_logprobs
 

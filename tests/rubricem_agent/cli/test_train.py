@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import describe_line, show_line, train
-from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, read_log
 from rubricem_env.domain.errors import UsageError
+from rubricem_records.log_lines import EvaluationLine, StepLine, WarningLine
+from rubricem_records.run_log import read_log
 
 CONFIG = """
 policy: {policy}

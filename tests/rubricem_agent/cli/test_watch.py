@@ -8,11 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.learn.metrics import read_log, read_run
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_agent.wiring import watch as watching
 from rubricem_agent.wiring.watch import Watch, served
 from rubricem_env.domain.errors import ConfigError
+from rubricem_records.recorded_run import read_run
+from rubricem_records.run_log import read_log
 from rubricem_viewer.curves import make_figures
 
 

@@ -9,10 +9,10 @@ import pytest
 from rubricem_agent.config import GoogleSearchConfig, RateConfig, ToolsConfig
 from rubricem_agent.data.filter import harvest
 from rubricem_agent.data.generate import Generation, TeacherTask, Trace, TurnReply
-from rubricem_agent.files import LineFile
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_records.line_file import LineFile
 from tests.rubricem_agent.data.conftest import FIRST, LAST
 from tests.search_server import SearchReply, SearchServer
 

@@ -16,12 +16,12 @@ from rubricem_agent.data.generate import (
     recover_entries,
 )
 from rubricem_agent.data.teacher import ScriptedTeacher
-from rubricem_agent.files import LineFile
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.questions import Question
+from rubricem_records.line_file import LineFile
 
 
 class Killed(Exception):

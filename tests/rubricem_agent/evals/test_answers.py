@@ -8,7 +8,6 @@ import pytest
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import GivenAnswers, answer_in_episodes, cross_references, seed_of, within_references
 from rubricem_agent.evals.base import Example
-from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
@@ -26,6 +25,7 @@ from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.limits import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.render import estimate_tokens
+from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
 from tests.search_server import SearchReply, SearchServer
 
 EXAMPLE = Example(id="1", prompt_text="How wide is the Tall Fox?")

@@ -1,9 +1,10 @@
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import CitationMode, Extraction, Rules, ScoringError
+from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, extract, format_record, judged_text, unboxed
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
+from rubricem_records.evaluation_rules import CitationMode, Extraction, Rules
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
 

@@ -4,21 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import EvaluationMode, Example
+from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals.manifest import (
-    Inputs,
-    ablation_rows,
-    choose,
-    find_seen,
-    published_rows,
-    rows_of_ids,
-    seen_keys,
-    without_seen,
-)
+from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
+from rubricem_agent.evals.subsets import ablation_rows, choose, published_rows, rows_of_ids
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
+from rubricem_records.evaluation_manifest import Inputs
+from rubricem_records.evaluation_rules import EvaluationMode
 
 SIZE = 300
 

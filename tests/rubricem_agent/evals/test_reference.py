@@ -1,7 +1,7 @@
 import re
 
-from rubricem_agent.evals.scores import published_tables
 from rubricem_agent.evals.suite import SUITE
+from rubricem_records.published_scores import published_tables
 
 TABLES = published_tables([benchmark.title for benchmark in SUITE.values()])
 

@@ -7,11 +7,13 @@ import pytest
 from rich.console import Console
 
 from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.report import LONG, Summary, own_rows, print_summary, render_page, summarize
-from rubricem_agent.evals.scores import Scores, published_tables
+from rubricem_agent.evals.report import LONG, Summary, print_summary, render_page, summarize
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
+from rubricem_records.evaluation_scores import Scores
+from rubricem_records.own_rows import own_rows
+from rubricem_records.published_scores import published_tables
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, bootstrap, sem, ttest_1samp
 
-from rubricem_agent.evals.statistics import (
+from rubricem_env.domain.errors import UsageError
+from rubricem_records.statistics import (
     DRAWS,
     bootstrap_mean,
     cohens_kappa,
@@ -12,7 +13,6 @@ from rubricem_agent.evals.statistics import (
     standard_error,
     wilson_interval,
 )
-from rubricem_env.domain.errors import UsageError
 
 
 def rng() -> np.random.Generator:

@@ -2,14 +2,16 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics import count_repeats, measure_rollouts, spread_shares
-from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.learn.rollout_statistics import measure_rollouts
+from rubricem_agent.learn.stage_metrics import spread_shares
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.testing.episodes import run_scripted_episode
+from rubricem_records.repeated_calls import count_repeats
+from rubricem_records.rollouts import Rollout
 
 
 def test_a_call_repeats_another_whatever_its_case_and_spacing():

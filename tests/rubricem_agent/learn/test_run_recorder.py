@@ -4,15 +4,16 @@ import json
 
 import pytest
 
-from rubricem_agent.learn.record import GroupEntry, GroupHead, Header, RolloutEntry, RolloutHead, RunRecorder
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.testing.judges import attempt, careless
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_record import GroupEntry, GroupHead, Header, RolloutEntry, RolloutHead
+from rubricem_records.run_recorder import RunRecorder
 
 QUESTION = "Which is wider?"
 

@@ -8,12 +8,12 @@ from rubricem_agent.learn.samples import reflection_samples, task_samples
 from rubricem_agent.policy.base import Opening, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, StageScore
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts import Rollout
 
 TOKENS = RolloutTokens(ids=(9, 1, 2, 8, 3), stage_ids=(-1, 0, 0, -1, 3), logprobs=(0, -1, -2, 0, -3), prompt_length=1)
 

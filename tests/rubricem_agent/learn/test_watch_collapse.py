@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.metrics import StepLine
-from rubricem_agent.learn.monitor import WatchSettings, find_collapse
+from rubricem_agent.learn.collapse import WatchSettings, find_collapse
+from rubricem_records.log_lines import StepLine
 
 STAGES = ("plan", "research", "review", "answer")
 WATCH = WatchSettings(window=2)

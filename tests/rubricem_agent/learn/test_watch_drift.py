@@ -2,9 +2,10 @@
 
 import pytest
 
-from rubricem_agent.learn.metrics import StepLine
-from rubricem_agent.learn.monitor import DriftSettings, find_divergence, find_drift, measure_rise
+from rubricem_agent.learn.drift import DriftSettings, find_drift, measure_rise
+from rubricem_agent.learn.monitor import find_divergence
 from rubricem_env.judge.audit import Audit
+from rubricem_records.log_lines import StepLine
 
 SETTINGS = DriftSettings(window=2)
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.metrics import EvaluationLine, RunLog
-from rubricem_agent.learn.monitor import compare_with, find_expected, make_expected
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.expected_curves import compare_with, find_expected, make_expected
+from rubricem_records.log_lines import EvaluationLine
+from rubricem_records.run_log import RunLog
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
 

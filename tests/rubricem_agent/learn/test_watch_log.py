@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from rubricem_agent.learn.metrics import append_line, follow_log, read_log
 from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_records.following import follow_log
+from rubricem_records.run_log import append_line, read_log
 
 STAGES = ("plan", "research", "review", "answer")
 

@@ -9,9 +9,10 @@ from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import RetrievalSettings, RubricBank
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankItem, MemoryStore
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
+from rubricem_records.bank_items import BankItem
 from tests.fakes import PlaneEmbedder, make_reflection
 
 

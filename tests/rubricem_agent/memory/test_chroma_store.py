@@ -19,8 +19,9 @@ from chromadb.api.shared_system_client import SharedSystemClient
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.chroma_store import ChromaStore
-from rubricem_agent.memory.store import BankItem, BankStoreError
+from rubricem_agent.memory.store import BankStoreError
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.bank_items import BankItem
 from tests.fakes import PlaneEmbedder, make_reflection
 
 # Writes questions at 0, 1, 2 ... and says the number of each one that the bank has acknowledged.

@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_agent.memory.bank import Retrieved
 from rubricem_agent.memory.inject import Injector, ReferenceSettings
-from rubricem_agent.memory.store import BankItem
+from rubricem_records.bank_items import BankItem, Retrieved
 from tests.fakes import make_reflection
 
 

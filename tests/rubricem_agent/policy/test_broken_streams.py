@@ -7,13 +7,14 @@ import traceback
 import pytest
 from starlette.responses import Response
 
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.gemini import GeminiPolicy
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
+from rubricem_records.sampling import Sampling
 from tests.rubricem_agent.policy.shared import ANSWER, service, turn
 from tests.rubricem_agent.policy.test_openai_compatible import KEY, replies
 

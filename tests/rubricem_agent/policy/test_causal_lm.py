@@ -15,11 +15,12 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.decoder import Feed, SequentialDecoder, open_decoder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer, policy_tokenizer
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_records.sampling import Sampling
 from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, turn
 from tests.shapes import NAMES, tiny
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.utils.logging import enable_progress_bar
 
-from rubricem_agent.policy.base import TINY, Listener, Opening, Sampling
+from rubricem_agent.policy.base import TINY, Listener, Opening
 from rubricem_agent.policy.decoder import Feed, Qwen3Decoder
 from rubricem_agent.policy.local import (
     CacheRow,
@@ -25,6 +25,7 @@ from rubricem_agent.policy.local import (
 from rubricem_agent.wiring.data import load_chat_tokenizer
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_records.sampling import Sampling
 from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, ids_of, turn
 
 

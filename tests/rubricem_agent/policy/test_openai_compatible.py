@@ -3,7 +3,6 @@
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.policy.base import Sampling
 from rubricem_agent.policy.gemini import GeminiPolicy
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
 from rubricem_env.domain.errors import ModelError
@@ -12,6 +11,7 @@ from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
+from rubricem_records.sampling import Sampling
 from tests.rubricem_agent.policy.shared import ANSWER, CALL, OBSERVATION, Ears, service, turn
 
 KEY = SecretStr("sk-canary-0123456789")

@@ -4,12 +4,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.memory.store import BankItem
 from rubricem_agent.policy.base import Emission, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionError, ReflectionSettings, check_trainable
 from rubricem_agent.reflection.reflector import (
@@ -23,6 +21,8 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
 from rubricem_env.judge.base import CandidateScore
+from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.bank_items import BankItem
 
 QUESTION = "How wide is the Tall Fox?"
 PAGE = "the width of the tall fox was measured at low water by the river board"

@@ -6,7 +6,7 @@ import pytest
 
 from rubricem_agent.policy.base import Emission, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.rollout import attempt_seed
+from rubricem_agent.rollout.attempt_seed import attempt_seed
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Query

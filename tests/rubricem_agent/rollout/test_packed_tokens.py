@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_agent.rollout.tokens import PackedTokens, RolloutTokens, pack_tokens
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.packed_tokens import PackedTokens, pack_tokens
+from rubricem_records.rollout_tokens import RolloutTokens
 
 TOKEN = st.tuples(st.integers(0, 2**31 - 1), st.integers(-1, 3), st.floats(-1e3, 0))
 

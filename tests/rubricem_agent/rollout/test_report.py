@@ -1,11 +1,12 @@
 """A rollout for people: sources with titles and addresses, and why there is no answer."""
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
-from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
+from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.render import render_observation
+from rubricem_records.snippet_sources import shown_sources, sources_in
 
 
 def shown(*snippets):

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rubricem_agent.policy.base import Emission, Listener, Opening, Sampling
+from rubricem_agent.policy.base import Emission, Listener, Opening
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
@@ -16,6 +16,7 @@ from rubricem_env.llm.base import ContextOverflow
 from rubricem_env.llm.usage import SpendLimitReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher, writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_records.sampling import Sampling
 
 QUERY = Query(question="How wide is the Tall Fox?")
 CALL = '<think>t</think><call_tool name="google_search">Tall Fox width</call_tool>'

@@ -6,17 +6,19 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from rubricem_env.scaffold.parsed import parse_trajectory
 
-from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import TokenConversation
+from rubricem_agent.rollout.label_tokens import label_tokens
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
-from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
+from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.sampling import Sampling
 
 RAW = tiny_tokenizer(["<think>How wide is the Tall Fox?</think>", "</structured_plan>\n<call_tool"] * 20)
 TOKENIZER = policy_tokenizer(RAW)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.learn.metrics import EvaluationLine, StepLine
 from rubricem_agent.wiring.training import Trainer, TrainerCommand, open_trackers, read_trainer_command
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_records.log_lines import EvaluationLine, StepLine
 
 SCORES = {stage.value: place / 4 for place, stage in enumerate(STAGES)}
 STEPS = [

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.files import trim_log
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
-from rubricem_agent.learn.monitor import WatchSettings
+from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.errors import RubricEMError, UsageError
+from rubricem_records.trimming import trim_log
 from trainers.local.outputs import resume_run, save_policy, save_run
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rubricem_agent.config import JudgeConfig
-from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.policy.local import load_tokenizer
@@ -19,6 +18,8 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.world.judge import JudgeKnobs
+from rubricem_records.run_lock import lock_folder
+from rubricem_records.trimming import trim_log
 from tests.fakes import make_reflection
 from trainers.local.crediting import credit_step
 from trainers.local.settings import LocalAuditSettings, LocalConfig

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rubricem_agent.learn.credit import NonFiniteLossError, assign_credit, spread_to_tokens
-from rubricem_agent.learn.metrics import report_by_stage
 from rubricem_agent.learn.samples import Sample, pad_batch
+from rubricem_agent.learn.stage_metrics import report_by_stage
 from rubricem_env.domain.base import Stage
 from trainers.local.learner import LossSettings, PolicyTokens, importance_weights, kl3, policy_loss
 

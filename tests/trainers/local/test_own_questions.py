@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.train import describe_line
 from rubricem_agent.learn.checkpoint import checkpoint_steps
-from rubricem_agent.learn.metrics import EvaluationLine
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.wiring import prepare
@@ -25,6 +24,7 @@ from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
 from rubricem_env.llm.base import ChatRequest
 from rubricem_env.testing import ModelRequest, ModelServer, serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
+from rubricem_records.log_lines import EvaluationLine
 from rubricem_viewer.records import RunRecordReader
 from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from rubricem_agent.learn.metrics import read_log
 from rubricem_agent.wiring.watch import merge_shards
 from rubricem_env.domain.errors import ConfigError
+from rubricem_records.run_log import read_log
 from trainers.verl_backend import evaluate
 from trainers.verl_backend.settings import read_section
 

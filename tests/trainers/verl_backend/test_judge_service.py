@@ -13,8 +13,6 @@ from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.samples import task_samples
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
@@ -22,6 +20,8 @@ from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.judge.base import Group
 from rubricem_env.llm.usage import SpendLimitReached
+from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts import Rollout
 from tests.fakes import make_reflection
 from tests.trainers.verl_backend.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.checkpoint import identity_of

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rubricem_agent.learn.metrics import parse_line, read_run
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_records.log_lines import parse_line
+from rubricem_records.recorded_run import read_run
 from rubricem_viewer.records import RunRecordReader
 from tests.trainers.verl_backend.test_judge_service import (
     ATTEMPTS,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.samples import Sample
-from rubricem_agent.rollout.rollout import Rollout
-from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.pipeline import refuse_outage
+from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts import Rollout
 from trainers.verl_backend.rows import OURS, episode_row, reflection_row
 
 

@@ -6,12 +6,14 @@ import io
 import pytest
 from rich.console import Console
 
-from rubricem_agent.evals.records import ModelCost, VerdictRecord, cost_text, costs_of
+from rubricem_agent.evals.costs import cost_text, costs_of
 from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_agent.wiring.eval_plan import plan_run, rescore_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
+from rubricem_records.evaluation_logs import VerdictRecord
+from rubricem_records.evaluation_scores import ModelCost
 
 USED = Usage(calls=1, input_tokens=10, output_tokens=10)
 

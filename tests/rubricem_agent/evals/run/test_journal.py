@@ -1,7 +1,8 @@
 import pytest
 
-from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal
 from rubricem_env.domain.errors import FileFormatError, UsageError
+from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
+from rubricem_records.journal import Journal
 
 
 def record(example_id: str, given: str | None = None, failure: str = "") -> AnswerRecord:

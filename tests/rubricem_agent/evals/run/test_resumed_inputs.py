@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.config import BankConfig, EvalConfig
-from rubricem_agent.evals.manifest import refuse_difference
-from rubricem_agent.policy.base import Sampling
+from rubricem_agent.evals.resumed_run import refuse_difference
 from rubricem_agent.wiring.eval_plan import bank_sha256, plan_run, search_sha256
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -15,6 +14,7 @@ from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
+from rubricem_records.sampling import Sampling
 
 
 def given(path: Path, answers: dict[int, str]) -> str:

@@ -1,20 +1,18 @@
-"""A rollout: one recorded attempt at a question, its index in a run, and the seed that follows from the index.
+"""A rollout: one recorded attempt at a question.
 
 A failure of the policy or the tools is a field of the rollout, not an exception.
 """
 
-import hashlib
 from functools import cached_property
 from typing import Annotated
 
-import numpy as np
 from pydantic import Field
 
-from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
+from rubricem_records.rollout_tokens import RolloutTokens
 
 ROLLOUT_VERSION = 1
 
@@ -48,14 +46,3 @@ class Rollout(Frozen):
         """This rollout, with its parsed trajectory provided by the caller."""
         self.__dict__["parsed"] = parsed
         return self
-
-
-RolloutIndex = tuple[str, int, int]
-"""Identifies a rollout of a run: the question's key, the occurrence of the question, the attempt."""
-
-
-def attempt_seed(seed: int, index: RolloutIndex) -> int:
-    """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
-    query_key, occurrence, attempt = index
-    key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
-    return int(np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)[0])

@@ -13,7 +13,9 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 
 DRAWS = 1000
+
 LEVEL = 0.95
+
 Z_95 = 1.959963984540054
 
 Values = NDArray[np.float64]

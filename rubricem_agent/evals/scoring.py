@@ -1,112 +1,31 @@
-"""Every number of a run, computed from its logs: no judge, no network, the same result every time.
+"""Computes every number of an evaluation from its logs: no judge, no network, the same result every time.
 
-Each number comes with its mode, its size and its uncertainty. The published rows that a report prints beside ours are
-read from a file, with their sources and flags.
+Each number comes with its mode, its size and its uncertainty.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import eq
-from pathlib import Path
 
 import numpy as np
 
-from rubricem_agent.evals import statistics
+from rubricem_agent.evals.costs import costs_of
 from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
-from rubricem_agent.evals.manifest import SCORES_FILE, EvaluationManifest, read_manifest
-from rubricem_agent.evals.records import PAGES, AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
 from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
-from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.inputs import package_text, read_text, validating
 from rubricem_env.domain.trajectory import query_key
-
-SCORES_VERSION = 1
-
-
-class JudgeScores(Frozen):
-    """The numbers by one judge. All between 0 and 1 where the benchmark is; a report shows them times 100."""
-
-    judge: Text
-    headline: Text
-    score: float | None
-    """None where nothing could be scored."""
-    worst: float | None
-    """The mean if every exclusion and every unreadable verdict counted as the worst case."""
-    spread: statistics.MeanInterval | None
-    wilson: statistics.MeanInterval | None
-    """Only for scores of 0 and 1 in one epoch: repeats of an example are not independent."""
-    metrics: dict[str, float | None]
-    texts: dict[str, Text]
-    per_example: dict[str, float]
-    """Mean over the epochs, by example id: what two runs are compared on."""
-    graded: int
-    excluded: dict[str, int]
-    """Left out by the mode's own rule, by reason."""
-    ungraded: dict[str, int]
-    """Outages, by reason: never a score. With any, the run is incomplete."""
-    unreadable: int
-    """Replies of the judge from which no verdict could be read."""
-    replies: int = 0
-    """All replies of the judge that were read; 0 in the files of earlier releases."""
-
-    @property
-    def unreadable_share(self) -> float | None:
-        """The share of replies that could not be read; None where there is no reply."""
-        return self.unreadable / self.replies if self.replies else None
-
-    @property
-    def interval(self) -> statistics.MeanInterval | None:
-        """The interval that fits the benchmark: Wilson for rates, bootstrap for the others."""
-        return self.wilson or self.spread
-
-
-class JudgeAgreement(Frozen):
-    """Two judges on the same questions."""
-
-    first: Text
-    second: Text
-    n: int
-    share: float
-    kappa: float
-
-
-class Scores(Frozen):
-    """Every number of a run."""
-
-    version: int = SCORES_VERSION
-    manifest: EvaluationManifest
-    judges: tuple[JudgeScores, ...]
-    agreements: tuple[JudgeAgreement, ...] = ()
-    variance: dict[str, float] | None = None
-    """Over the epochs: `between` the examples and `within` an example."""
-    expected: int
-    """Examples times epochs."""
-    answered: int
-    failures: dict[str, int]
-    """Attempts that failed, by reason."""
-    found: dict[str, int]
-    """How the answers were found."""
-    endings: dict[str, int]
-    costs: tuple[ModelCost, ...]
-    seconds: float
-    """The sum over all attempts and verdicts, which in fact ran concurrently."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every example has an answer, and every answer a grade by every judge."""
-        return self.answered == self.expected and not any(judge.ungraded for judge in self.judges)
-
-    @property
-    def headline(self) -> JudgeScores:
-        """The numbers of the first judge."""
-        return self.judges[0]
-
-    @property
-    def dollars(self) -> float:
-        return sum(cost.dollars for cost in self.costs)
+from rubricem_records.evaluation_logs import PAGES, AnswerRecord, CaseKey, VerdictRecord
+from rubricem_records.evaluation_manifest import EvaluationManifest
+from rubricem_records.evaluation_scores import NO_JUDGE, JudgeAgreement, JudgeScores, Scores
+from rubricem_records.journal import Journal
+from rubricem_records.statistics import (
+    DRAWS,
+    MeanInterval,
+    bootstrap_mean,
+    cohens_kappa,
+    epoch_variance,
+    wilson_interval,
+)
 
 
 def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
@@ -114,37 +33,11 @@ def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(reasons).items(), key=lambda entry: (-entry[1], entry[0])))
 
 
-class PublishedScores(Frozen):
-    """One system's row, in percent by column; None where there is no number."""
-
-    system: Text
-    values: tuple[float | None, ...]
-    flags: tuple[Text, ...]
-    """Such as "HealthBench n=100 per DR Tulu"."""
-
-
-class PublishedTable(Frozen):
-    """One table, in percent."""
-
-    source: Text
-    columns: tuple[Text, ...]
-    rows: tuple[PublishedScores, ...]
-
-
-def published_tables(titles: Sequence[str]) -> tuple[PublishedTable, ...]:
-    """The tables that have a column for one of the benchmarks."""
-    rows = json.loads(package_text("rubricem_agent.evals", "reference_rows.json"))
-    tables = [PublishedTable.model_validate_json(json.dumps(table)) for table in rows["tables"]]
-    return tuple(table for table in tables if set(titles) & set(table.columns))
-
-
-NO_JUDGE = "none"
-
-
 Logs = tuple[Journal[AnswerRecord], Journal[VerdictRecord]]
 """The answers and the verdicts of a run."""
 
 _Grades = dict[CaseKey, Grade]
+
 _Outcomes = Mapping[CaseKey, Grade | str]
 """A grade, or why there is none."""
 
@@ -170,7 +63,7 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         manifest=manifest,
         judges=tuple(judges),
         agreements=tuple(_agreements(by_judge)),
-        variance=statistics.epoch_variance(first) if manifest.epochs > 1 and first else None,
+        variance=epoch_variance(first) if manifest.epochs > 1 and first else None,
         expected=len(keys),
         answered=len(final),
         failures=count_reasons(record.failure for record in records if record.failure),
@@ -218,9 +111,7 @@ def _judge_scores(
         score=metrics.get(grader.headline),
         worst=_clipped(loaded, sum(grade.worst for grade in every) / len(every)) if every else None,
         spread=_spread(loaded, scores, seed=manifest.seed) if num_scored else None,
-        wilson=statistics.wilson_interval(sum(value == 1.0 for (value,) in scores.values()), num_scored)
-        if has_wilson
-        else None,
+        wilson=wilson_interval(sum(value == 1.0 for (value,) in scores.values()), num_scored) if has_wilson else None,
         metrics=metrics,
         texts=dict(grader.texts(every, loaded.rules)) if grader.texts is not None else {},
         per_example={example_id: sum(values) / len(values) for example_id, values in scores.items()},
@@ -240,17 +131,17 @@ def _scores_by_id(grades: _Grades) -> dict[str, list[float]]:
     return by_id
 
 
-def _spread(loaded: Loaded, scores: Mapping[str, Sequence[float]], *, seed: int) -> statistics.MeanInterval:
+def _spread(loaded: Loaded, scores: Mapping[str, Sequence[float]], *, seed: int) -> MeanInterval:
     """Bootstrap over prompts: epochs of one example, and rows that share a prompt, are drawn together."""
     rng = np.random.default_rng(seed)
     values = [value for example_values in scores.values() for value in example_values]
     prompts = [query_key(loaded.example(each).prompt_text) for each, listed in scores.items() for _ in listed]
-    estimate = statistics.bootstrap_mean(values, rng=rng, clusters=prompts)
+    estimate = bootstrap_mean(values, rng=rng, clusters=prompts)
     return estimate.model_copy(
         update={
             "low": _clipped(loaded, estimate.low),
             "high": _clipped(loaded, estimate.high),
-            "method": f"bootstrap over {len(set(prompts))} prompts, {statistics.DRAWS} draws, 95 %",
+            "method": f"bootstrap over {len(set(prompts))} prompts, {DRAWS} draws, 95 %",
         }
     )
 
@@ -286,20 +177,5 @@ def _agreements(by_judge: Mapping[str, _Grades]) -> Iterator[JudgeAgreement]:
     for first, second in combinations(by_judge, 2):
         ours, theirs, _ = agree(labels_of(by_judge[first]), labels_of(by_judge[second]))
         if ours:
-            same, kappa = sum(map(eq, ours, theirs)) / len(ours), statistics.cohens_kappa(ours, theirs)
+            same, kappa = sum(map(eq, ours, theirs)) / len(ours), cohens_kappa(ours, theirs)
             yield JudgeAgreement(first=first, second=second, n=len(ours), share=same, kappa=kappa)
-
-
-def read_scores(folder: Path) -> Scores:
-    """The stored scores of a run.
-
-    Raises:
-        FileFormatError: there are none, or none of this release, or the folder is no run.
-    """
-    path = folder / SCORES_FILE
-    rescore = f"`rubricem eval rescore {folder}`"
-    if not path.exists():
-        read_manifest(folder)
-        raise FileFormatError(f"{folder} has no scores; run {rescore} to compute them from its logs.")
-    with validating(f"{path} cannot be read", f"Compute it again with {rescore}."):
-        return Scores.model_validate_json(read_text(path, "the scores of a run"))

@@ -1,0 +1,19 @@
+"""The version of the code that a run was started with."""
+
+import subprocess
+from pathlib import Path
+from shutil import which
+
+from rubricem_env import __version__
+
+CODE_FILE = "code.txt"
+"""The version of the code that last started the run."""
+
+
+def code_version() -> str:
+    """The release, and in a clone its commit, with -dirty after it where files were changed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists() or not which("git"):
+        return f"rubricem {__version__}"
+    told = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return f"rubricem {__version__}, commit {subprocess.run(told, capture_output=True, text=True).stdout.strip()}"

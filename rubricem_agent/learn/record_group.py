@@ -1,0 +1,69 @@
+"""Turns a judged group of a step into the entries of a run's record."""
+
+from collections.abc import Sequence
+
+from rubricem_agent.learn.credit import Credit
+from rubricem_env.judge.rubrics import RubricSet
+from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_records.bank_items import Retrieved
+from rubricem_records.packed_tokens import pack_tokens
+from rubricem_records.rollouts import Rollout
+from rubricem_records.run_record import GroupEntry, RolloutEntry, ShownLesson
+
+
+def record_group(
+    judged: GroupJudgement,
+    rollouts: Sequence[Rollout],
+    credit: Credit,
+    *,
+    rubrics: RubricSet,
+    encounter: str,
+    question: str,
+    shown: Sequence[Retrieved],
+    true: Sequence[Sequence[float]] = (),
+    place: int = 0,
+    first_row: int = 0,
+) -> tuple[GroupEntry, list[RolloutEntry]]:
+    """One question of a step and its attempts: as they were judged, what each was worth, and whether an update uses it.
+
+    `rubrics` as the judgement has left them, `shown` the lessons that stood before the question; the group's rows in
+    `credit` begin at `first_row`. `true` has the true quality of each attempt, where it is known.
+    """
+    group = GroupEntry(
+        step=judged.step,
+        place=place,
+        encounter=encounter,
+        query_key=judged.query_key,
+        question=question,
+        judge=judged.judge,
+        rubrics=judged.rubrics,
+        active=rubrics.active,
+        retired=tuple(gone for gone in rubrics.archive if gone.retired_step == judged.step),
+        refused=judged.refused,
+        proposal_failure=judged.proposal_failure,
+        lessons=tuple(ShownLesson(item=hit.item.id, similarity=round(hit.similarity, 4)) for hit in shown),
+    )
+    entries = []
+    for attempt, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
+        row, tokens = first_row + attempt, rollout.tokens
+        entry = RolloutEntry(
+            step=judged.step,
+            place=place,
+            attempt=attempt,
+            rollout=rollout.model_copy(update={"tokens": None}),
+            tokens=pack_tokens(tokens) if tokens is not None else None,
+            judged=outcome,
+            true=_four_numbers(true[attempt]) if true else None,
+            returns=_four_numbers(credit.returns[row].tolist()),
+            advantages=_four_numbers(credit.advantages[row].tolist()),
+            # An attempt without a token of its own has nothing to train.
+            trained=bool(credit.trainable[row]) and tokens is not None and bool(tokens.policy_mask.any()),
+        )
+        entries.append(entry)
+    return group, entries
+
+
+def _four_numbers(numbers: Sequence[float]) -> tuple[float, float, float, float]:
+    """One number a stage."""
+    plan, research, review, answer = numbers
+    return plan, research, review, answer

@@ -1,0 +1,45 @@
+"""Compares two evaluations question by question."""
+
+import numpy as np
+
+from rubricem_records.evaluation_names import name_of
+from rubricem_records.evaluation_scores import NO_JUDGE, JudgeScores, Scores
+from rubricem_records.statistics import RunComparison, paired_bootstrap
+
+
+def compare(
+    first: Scores, second: Scores, rng: np.random.Generator, *, across_judges: bool = False
+) -> RunComparison | str | None:
+    """Question by question, by the first judge of both; a sentence where no judge in the same words scored both.
+
+    None where the runs are of two benchmarks or modes, or share no example.
+    """
+    if (first.manifest.benchmark, first.manifest.mode) != (second.manifest.benchmark, second.manifest.mode):
+        return None
+    if not (first.judges and second.judges):
+        return None
+    theirs = {judge.judge: judge for judge in second.judges}
+    one = next((judge for judge in first.judges if judge.judge in theirs), first.headline)
+    other = theirs.get(one.judge, second.headline)
+    if not one.per_example.keys() & other.per_example.keys():
+        return None
+    names = (_judged_name(first, one), _judged_name(second, other))
+    notes = [ACROSS_JUDGES] * (one.judge != other.judge)
+    notes += [ACROSS_PROMPTS] * (first.manifest.has_own_prompts != second.manifest.has_own_prompts)
+    if notes and not across_judges:
+        lack = "no judge in common" if one.judge != other.judge else "not been asked in the same words"
+        return (
+            f"not compared: {names[0]} and {names[1]} have {lack}, so that a difference would be the judges' as well. "
+            "Judge both by one, or use --across-judges."
+        )
+    gap = paired_bootstrap(one.per_example, other.per_example, rng=rng, names=names)
+    return gap.model_copy(update={"note": "; ".join(notes)})
+
+
+ACROSS_PROMPTS = "own and official judge prompts: not a difference of policies alone"
+
+ACROSS_JUDGES = "two judges: not a difference of policies alone"
+
+
+def _judged_name(run: Scores, judge: JudgeScores) -> str:
+    return name_of(run) if judge.judge == NO_JUDGE else f"{name_of(run)}, judged by {judge.judge}"

@@ -1,0 +1,96 @@
+"""The lines of an evaluation's two logs: the agent's answers, and the judges' replies."""
+
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.llm.base import without_thoughts
+from rubricem_env.llm.usage import Usage
+
+Count = Annotated[int, Field(ge=0)]
+
+Seconds = Annotated[float, Field(ge=0)]
+
+Money = Annotated[float, Field(ge=0)]
+
+
+class CaseKey(NamedTuple):
+    """One example in one epoch."""
+
+    id: str
+    epoch: int
+
+
+VerdictKey = tuple[CaseKey, str, str, str]
+"""Identifies a question to a judge within a run: the case, the judge, the question, and the hash of its prompt."""
+
+
+class AnswerRecord(Frozen):
+    """What the agent did with one example. A failure is recorded as well, and tried again on resume.
+
+    An answerer fills in what it knows; the run adds its benchmark and mode, the cost and the time.
+    """
+
+    benchmark: Text = ""
+    mode: Text = ""
+    id: Text
+    epoch: Count
+    trajectory: Trajectory | None = None
+    """The prompt as it was sent, every turn, every tool call."""
+    given: Text | None = None
+    """An answer from a file, instead of a trajectory."""
+    failure: Text = ""
+    usage: Usage = Usage()
+    model: Text = ""
+    dollars: Money | None = None
+    """None where the model's price is unknown; earlier releases wrote nothing then, as for what is free."""
+    seconds: Seconds = 0.0
+
+    @property
+    def key(self) -> CaseKey:
+        return CaseKey(self.id, self.epoch)
+
+    @property
+    def is_final(self) -> bool:
+        return not self.failure
+
+
+PAGES = "pages"
+"""The judge's name in the log where a page was read."""
+
+
+class VerdictRecord(Frozen):
+    """A judge's replies to one question, all tries in order. An outage is recorded as well, and asked again."""
+
+    benchmark: Text
+    mode: Text
+    id: Text
+    epoch: Count
+    judge: Text
+    question: Text
+    asked: Text
+    """The start of the SHA-256 of the prompt: another answer or another prompt is another question."""
+    replies: tuple[Text, ...] = ()
+    model: Text = ""
+    """The name that the server reported."""
+    failure: Text = ""
+    usage: Usage = Usage()
+    dollars: Money | None = None
+    seconds: Seconds = 0.0
+
+    @property
+    def key(self) -> VerdictKey:
+        return (CaseKey(self.id, self.epoch), self.judge, self.question, self.asked)
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The replies as they are graded: without a judge's reasoning, which no official script has to read."""
+        return self.replies if self.judge == PAGES else tuple(map(without_thoughts, self.replies))
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the judge replied. Earlier releases recorded empty replies, which are outages; a page may be empty."""
+        is_empty = bool(self.replies) and not self.replies[-1].strip()
+        return not self.failure and (self.judge == PAGES or not is_empty)
