@@ -9,20 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from rubricem_agent.memory.bank import RubricBank
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.bank_items import STATUSES, BankItem, ItemStatus
 from rubricem_viewer.api import Page, StageScores
-from rubricem_viewer.records import (
-    NotThereError,
-    PageFilter,
-    RecordedBank,
-    RunRecordReader,
-    mean_of,
-    number_or_none,
-    stage_scores,
-)
+from rubricem_viewer.recorded_bank import RecordedBank
+from rubricem_viewer.records import NotThereError, PageFilter, RunRecordReader, mean_of, number_or_none, stage_scores
+from rubricem_viewer.shown_bank import ShownBank
 
 Status = Literal["active", "quarantined", "superseded", "removed"]
 
@@ -157,7 +150,7 @@ class BankViews:
     changed.
     """
 
-    def __init__(self, bank: RubricBank, record: RunRecordReader, recorded: RecordedBank | None = None) -> None:
+    def __init__(self, bank: ShownBank, record: RunRecordReader, recorded: RecordedBank | None = None) -> None:
         self.bank = bank
         self.is_editable = recorded is None
         self._record = record

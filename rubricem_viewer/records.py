@@ -6,7 +6,6 @@ in memory, to which the recorded lessons are added as they appear.
 """
 
 import base64
-import binascii
 import json
 import math
 import os
@@ -21,19 +20,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field, ValidationError
 
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.bank_items import StoredItem
 from rubricem_records.evaluation_logs import AnswerRecord, CaseKey, VerdictRecord
 from rubricem_records.evaluation_manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_records.run_record import (
     GROUPS,
-    LESSONS,
     RECORD_FOLDER,
     RECORD_VERSION,
     ROLLOUTS,
@@ -42,7 +36,6 @@ from rubricem_records.run_record import (
     GroupEntry,
     GroupHead,
     Header,
-    LessonLine,
     RolloutEntry,
     RolloutHead,
 )
@@ -438,52 +431,6 @@ def stage_scores(values: Sequence[float | None]) -> StageScores:
 def number_or_none(value: float | None) -> float | None:
     """Rounded for showing; None for what is no number."""
     return round(value, DIGITS) if value is not None and math.isfinite(value) else None
-
-
-class RecordedBank:
-    """Opened at the first access. New lines of a running run are followed; a resumed run is read again."""
-
-    def __init__(self, run: Path) -> None:
-        self._path = run / RECORD_FOLDER / f"{LESSONS}.jsonl"
-        self._follower = LineFollower(self._path, LessonLine)
-        self._store: MemoryStore | None = None
-        self._bank: RubricBank | None = None
-        self.step = 0
-        """Of the latest change."""
-
-    @property
-    def is_there(self) -> bool:
-        return self._path.is_file()
-
-    @property
-    def damaged(self) -> int:
-        return self._follower.damaged
-
-    def open(self) -> RubricBank | None:
-        """The bank as of now; None as long as nothing was written to it."""
-        lines, is_restarted = self._follower.read()
-        if is_restarted:
-            self._store = self._bank = None
-        rows = [row for _, line in lines if (row := _stored(line)) is not None]
-        self.step = max([0 if is_restarted else self.step, *(line.step for _, line in lines)])
-        if rows and self._store is None:
-            name = self._follower.header.embedder if self._follower.header else ""
-            hashing = HashingEmbedder(len(rows[0].vector))
-            self._store = MemoryStore(embedder=name, dimension=hashing.dimension)
-            # The run's own embedder where it needs no weights; without one all but a search works.
-            self._bank = RubricBank(self._store, hashing if hashing.name == name else None)
-        if rows and self._store is not None:
-            self._store.put([row for row in rows if len(row.vector) == self._store.dimension])
-        return self._bank
-
-
-def _stored(line: LessonLine) -> StoredItem | None:
-    """The item with its vector; None where that is damaged."""
-    try:
-        vector = np.frombuffer(base64.b64decode(line.vector, validate=True), dtype="<f4")
-    except (binascii.Error, ValueError):
-        return None
-    return StoredItem(line.item, vector.astype(np.float32)) if len(vector) and np.all(np.isfinite(vector)) else None
 
 
 ANSWER_CHARS, QUESTION_CHARS = 300, 500

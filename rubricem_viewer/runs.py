@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.memory.bank import RubricBank
 from rubricem_env.domain.errors import FileFormatError, RubricEMError, boundary
 from rubricem_records.bank_header import HEADER_FILE
 from rubricem_records.evaluation_manifest import (
@@ -29,14 +28,9 @@ from rubricem_records.run_settings import SETTINGS_FILE
 from rubricem_viewer.ablation import ABLATION_FILE, load_ablation
 from rubricem_viewer.api import RunCard, RunDetail, RunKind, StageScores, Standing
 from rubricem_viewer.bank import BankViews
-from rubricem_viewer.records import (
-    AnswerIndex,
-    NotThereError,
-    RecordedBank,
-    RunRecordReader,
-    UnreadableRunError,
-    number_or_none,
-)
+from rubricem_viewer.recorded_bank import RecordedBank
+from rubricem_viewer.records import AnswerIndex, NotThereError, RunRecordReader, UnreadableRunError, number_or_none
+from rubricem_viewer.shown_bank import MakeSearch, ShownBank
 
 _WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
 
@@ -55,13 +49,15 @@ def kind_of(folder: Path) -> RunKind | None:
 class RunFolder:
     """One run. Safe under threads."""
 
-    def __init__(self, folder: Path, kind: RunKind, *, run_id: str, name: str) -> None:
+    def __init__(
+        self, folder: Path, kind: RunKind, *, run_id: str, name: str, make_search: MakeSearch | None = None
+    ) -> None:
         self.folder = folder
         self.kind: RunKind = kind
         self.id = run_id
         self.name = name
         self.record = RunRecordReader(folder)
-        self.bank = RecordedBank(folder)
+        self.bank = RecordedBank(folder, make_search)
         self.answers = AnswerIndex(folder)
         self._lock = threading.Lock()
         self._run: RecordedRun | None = None
@@ -228,8 +224,17 @@ class RunShelf:
     folder, or the one that its record holds; the last cannot be changed.
     """
 
-    def __init__(self, root: Path, open_bank: Callable[[Path], RubricBank], *, bank: Path | None = None) -> None:
-        """`bank` is the folder of the bank that all runs show, in place of their own.
+    def __init__(
+        self,
+        root: Path,
+        open_bank: Callable[[Path], ShownBank],
+        *,
+        bank: Path | None = None,
+        make_search: MakeSearch | None = None,
+    ) -> None:
+        """`open_bank` opens the bank of a folder, `make_search` a search in the lessons of a record.
+
+        `bank` is the folder of the bank that all runs show, in place of their own.
 
         Raises:
             FileFormatError: the root is no folder.
@@ -239,10 +244,11 @@ class RunShelf:
         self.root = root.resolve()
         self._open_bank = open_bank
         self._named_bank = bank
+        self._make_search = make_search
         self._lock = threading.Lock()
         self._runs: dict[str, RunFolder] = {}
         self._bank_lock = threading.Lock()
-        self._banks: dict[Path, RubricBank] = {}
+        self._banks: dict[Path, ShownBank] = {}
         self._views: dict[str, BankViews] = {}
 
     def runs(self) -> list[RunFolder]:
@@ -258,7 +264,8 @@ class RunShelf:
                 run_id = hashlib.sha256(written).hexdigest()[:12]
                 known = self._runs.get(run_id)
                 if known is None or known.kind != kind:
-                    known = RunFolder(folder, kind, run_id=run_id, name=written.decode("utf-8", "replace"))
+                    shown_name = written.decode("utf-8", "replace")
+                    known = RunFolder(folder, kind, run_id=run_id, name=shown_name, make_search=self._make_search)
                 found[run_id] = known
             self._runs = found
             return list(found.values())
@@ -292,7 +299,7 @@ class RunShelf:
             folder = self._bank_folder(run)
             if folder is not None and folder not in self._banks:
                 self._banks[folder] = self._open_bank(folder)
-            bank = run.bank.open() if folder is None else self._banks[folder]
+            bank: ShownBank | None = run.bank.open() if folder is None else self._banks[folder]
             if bank is None:
                 raise NotThereError(
                     f"the run {run.name} has no bank to show: nothing was learnt yet, or it was trained without one. "

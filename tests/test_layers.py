@@ -17,13 +17,11 @@ AGENT = (
     *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
     *("data", "evals", "config", "wiring", "cli"),
 )
-ABOVE_VIEWER = ("config", "wiring", "cli")
 LAYERS = (
     *(f"rubricem_env.{name}" for name in ENV),
     "rubricem_records",
-    *(f"rubricem_agent.{name}" for name in AGENT if name not in ABOVE_VIEWER),
     "rubricem_viewer",
-    *(f"rubricem_agent.{name}" for name in ABOVE_VIEWER),
+    *(f"rubricem_agent.{name}" for name in AGENT),
     "trainers",
     "research",
 )

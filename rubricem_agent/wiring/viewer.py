@@ -2,14 +2,17 @@
 
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_agent.wiring.tools import listen
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_records.bank_items import Retrieved, StoredItem
 from rubricem_viewer.runs import RunShelf
 
 _HOST = "127.0.0.1"
@@ -36,7 +39,7 @@ def serve_viewer(
         from rubricem_viewer.server import make_app
     if bank is not None:
         open_existing_bank(bank, embeds=False)
-    shelf = RunShelf(root, _open_bank, bank=bank)
+    shelf = RunShelf(root, _open_bank, bank=bank, make_search=RecordedSearch)
     token = secrets.token_urlsafe(24)
     settings = uvicorn.Config(
         make_app(shelf, token=token),
@@ -60,3 +63,22 @@ def _open_bank(folder: Path) -> RubricBank:
         return open_existing_bank(folder, embeds=True)
     except (ConfigError, MissingExtraError):
         return open_existing_bank(folder, embeds=False)
+
+
+class RecordedSearch:
+    """A search in the recorded lessons of one run, as its bank would search them.
+
+    The vectors are those of the run's own embedder. A text is embedded where that embedder needs no weights; elsewhere
+    a search raises UsageError.
+    """
+
+    def __init__(self, embedder: str, dimension: int) -> None:
+        hashing = HashingEmbedder(dimension)
+        self._store = MemoryStore(embedder=embedder, dimension=dimension)
+        self._bank = RubricBank(self._store, hashing if hashing.name == embedder else None)
+
+    def add(self, rows: Sequence[StoredItem]) -> None:
+        self._store.put(rows)
+
+    def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
+        return self._bank.search(text, limit=limit)

@@ -15,6 +15,7 @@ import pytest
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.wiring.viewer import RecordedSearch
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
 from rubricem_env.domain.trajectory import query_key
@@ -94,7 +95,7 @@ def item(number):
 
 def viewer(folder, bank=None):
     """A server that has just started: nothing of the run has been read."""
-    shelf = RunShelf(folder, lambda _: bank, bank=folder if bank is not None else None)
+    shelf = RunShelf(folder, lambda _: bank, bank=folder if bank is not None else None, make_search=RecordedSearch)
     return serve_loopback(make_app(shelf, token=TOKEN))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.wiring.viewer import RecordedSearch
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, RubricScore, StageScore, Unscored
 from rubricem_env.domain.trajectory import query_key
@@ -156,7 +157,8 @@ class Served:
     @cached_property
     def client(self):
         """Knows the token."""
-        shelf = RunShelf(self.folder, lambda folder: self.bank, bank=self.folder if self.bank is not None else None)
+        bank = self.folder if self.bank is not None else None
+        shelf = RunShelf(self.folder, lambda folder: self.bank, bank=bank, make_search=RecordedSearch)
         address = self._stack.enter_context(serve_loopback(make_app(shelf, token=TOKEN)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         return self._stack.enter_context(httpx2.Client(base_url=address, headers=headers, timeout=60))
