@@ -11,7 +11,7 @@ from rubricem_records.recipes import BASELINE, KNOWN, Recipe
 from rubricem_records.run_log import RunLog, answers_by_step
 from rubricem_records.statistics import bootstrap_mean, paired_bootstrap
 from rubricem_viewer.ablation import Ablation, CurvePoint, RecipeResult, Spread
-from rubricem_viewer.api import Curve
+from rubricem_viewer.api.figures import Curve
 
 Logs = Mapping[str, Mapping[int, RunLog]]
 """By recipe, then by seed."""

@@ -9,7 +9,7 @@ from html import escape
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
-from rubricem_viewer.api import Curve
+from rubricem_viewer.api.figures import Curve
 
 WIDTH, HEIGHT = 460, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 10, 36

@@ -9,8 +9,9 @@ from rubricem_records.levels import find_levels
 from rubricem_records.log_lines import NumberPath, read_number
 from rubricem_records.recorded_run import RecordedRun
 from rubricem_records.run_settings import flatten_settings
-from rubricem_viewer.api import Comparison, Curve, Figure, RunCard
-from rubricem_viewer.records import UnreadableRunError
+from rubricem_viewer.api.figures import Comparison, Curve, Figure
+from rubricem_viewer.api.runs import RunCard
+from rubricem_viewer.refusals import UnreadableRunError
 
 HELD_OUT, JUDGE, POLICY, COST = "Held-out quality", "Judge against truth", "The policy", "Reflections and cost"
 SHARE, FROM_ZERO = (0.0, 1.0), (0.0,)

@@ -19,7 +19,7 @@ from rubricem_env.judge.audit import Agreement, measure_agreement, probe_length
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_records.run_record import GroupEntry, RolloutEntry
-from rubricem_viewer.records import RunRecordReader
+from rubricem_viewer.record_reader import RunRecordReader
 
 Recorded = tuple[GroupEntry, RolloutEntry]
 

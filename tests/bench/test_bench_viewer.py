@@ -28,9 +28,9 @@ from rubricem_records.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts import Rollout
 from rubricem_records.run_record import GroupEntry, RolloutEntry
 from rubricem_records.run_recorder import RunRecorder
-from rubricem_viewer.records import RunRecordReader
-from rubricem_viewer.runs import RunShelf
+from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.server import make_app
+from rubricem_viewer.shelf import RunShelf
 
 ROLLOUTS, GROUP, PER_STEP = 10_000, 8, 32
 ITEMS = 100_000

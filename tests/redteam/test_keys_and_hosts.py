@@ -15,7 +15,7 @@ from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.base import LOOPBACK, url_host
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.mcp_server import http_app, tool_server
-from rubricem_viewer.server import Guard
+from rubricem_viewer.guard import Guard
 
 CANARY = "canary-key-4711"
 KEYS = dict.fromkeys(

@@ -6,7 +6,7 @@ import pytest
 
 from research.line_chart import draw_svg, nice_ticks
 from rubricem_env.domain.errors import UsageError
-from rubricem_viewer.api import Curve
+from rubricem_viewer.api.figures import Curve
 
 RISING = Curve(name="truth", x=(1.0, 2.0, 3.0), y=(0.0, 0.5, 1.0))
 

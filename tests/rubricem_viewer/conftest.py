@@ -23,8 +23,8 @@ from rubricem_records.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts import Rollout
 from rubricem_records.run_record import GroupEntry, RolloutEntry, ShownLesson
 from rubricem_records.run_recorder import RunRecorder
-from rubricem_viewer.runs import RunShelf
 from rubricem_viewer.server import make_app
+from rubricem_viewer.shelf import RunShelf
 from tests.fakes import rubric
 
 TOKEN = "the-token"

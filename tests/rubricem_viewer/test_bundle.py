@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_viewer.report import STATIC, load_bundle, source_hash
+from rubricem_viewer.single_file import STATIC, load_bundle, source_hash
 
 WEB = STATIC.parent / "web"
 pytestmark = pytest.mark.skipif(not WEB.is_dir(), reason="the page's sources are not in an installed package")

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from rubricem_env.domain.base import Stage
 from rubricem_records.run_record import GroupHead, RolloutHead
-from rubricem_viewer.records import RolloutFilter, RolloutTable, RunRecordReader
+from rubricem_viewer.filters import RolloutFilter
+from rubricem_viewer.record_reader import RunRecordReader
+from rubricem_viewer.rollout_table import RolloutTable
 
 SCORE = st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 HEAD = st.builds(

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_viewer import report
-from rubricem_viewer.report import inert_json, load_bundle, render_report, security_policy
+from rubricem_viewer import samples
+from rubricem_viewer.report import render_report
+from rubricem_viewer.single_file import inert_json, load_bundle, security_policy
 
 STAGES = ("plan", "research", "review", "answer")
 HOSTILE = "</script><script>x</script><!--<script>\u2028&lt;"
@@ -160,7 +161,7 @@ def test_a_recorded_run_brings_a_question_before_and_after_with_its_attempts_rub
 
 def test_attempts_that_do_not_fit_are_left_out_of_the_list_too(monkeypatch):
     largest = max(len(line) for line in json.dumps(page_of(SAMPLE).answers).splitlines())
-    monkeypatch.setattr(report, "ROOM", 100_000)
+    monkeypatch.setattr(samples, "ROOM", 100_000)
 
     answers = page_of(SAMPLE).answers
 

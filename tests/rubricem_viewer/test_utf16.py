@@ -2,7 +2,7 @@
 
 from hypothesis import given, strategies as st
 
-from rubricem_viewer.trajectories import character_at, count_units
+from rubricem_viewer.utf16 import character_at, count_units
 
 TEXT = st.text(alphabet=st.sampled_from("a\u00e9\u2028\U0001f30a\U0010ffff"), max_size=30)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_viewer.runs import RunShelf
+from rubricem_viewer.shelf import RunShelf
 
 
 def age(folder, seconds):

@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rubricem_viewer import ablation, api, bank
+from rubricem_viewer import ablation
+from rubricem_viewer.api import evaluations, figures, groups, lessons, questions, runs, scores, trajectories
 
 API_TS = Path(__file__).parents[3] / "rubricem_viewer" / "web" / "src" / "lib" / "api.ts"
 HEAD = "// Made from rubricem_viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.\n"
+MODULES = (scores, runs, figures, trajectories, groups, questions, evaluations, lessons, ablation)
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "unknown", types.NoneType: "null"}
 
 
@@ -18,7 +20,7 @@ def type_script() -> str:
     """An interface for each model, in the order of the modules, and then for the models that those are made of."""
     found = {
         name: model
-        for module in (api, bank, ablation)
+        for module in MODULES
         for name, model in vars(module).items()
         if name.isidentifier()
         and _is_model(model)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from rubricem_viewer.report import STATIC
+from rubricem_viewer.single_file import STATIC
 
 WEB = STATIC.parent / "web"
 BUILT = ("index.html", "viewer.js", "viewer.css", "built_from.json")

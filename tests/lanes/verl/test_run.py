@@ -18,7 +18,7 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_records.run_log import read_log
-from rubricem_viewer.records import RunRecordReader
+from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.report import render_report
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend.checkpoint import FOLDER

@@ -25,7 +25,7 @@ from rubricem_env.llm.base import ChatRequest
 from rubricem_env.testing import ModelRequest, ModelServer, serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
 from rubricem_records.log_lines import EvaluationLine
-from rubricem_viewer.records import RunRecordReader
+from rubricem_viewer.record_reader import RunRecordReader
 from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny
 from tests.trainers.local.test_killed import ROOT, Forked, curve, finish, wait_until

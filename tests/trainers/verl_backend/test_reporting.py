@@ -11,7 +11,7 @@ import pytest
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_records.log_lines import parse_line
 from rubricem_records.recorded_run import read_run
-from rubricem_viewer.records import RunRecordReader
+from rubricem_viewer.record_reader import RunRecordReader
 from tests.trainers.verl_backend.test_judge_service import (
     ATTEMPTS,
     NEW,

@@ -397,13 +397,6 @@ export interface BankChange {
   reason: string;
 }
 
-export interface BankFilter {
-  page: number;
-  size: number;
-  q: string;
-  status: "active" | "quarantined" | "superseded" | "removed" | null;
-}
-
 export interface Spread {
   mean: number;
   low: number;

@@ -1,140 +1,32 @@
-"""Views of a bank: pages, a search, and an item with the groups that saw it and how the same questions did without it."""
+"""Views of a bank: pages, a search, and an item with its uses."""
 
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import Field
-
-from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.bank_items import STATUSES, BankItem, ItemStatus
-from rubricem_viewer.api import Page, StageScores
+from rubricem_viewer.api.lessons import BankChange, BankItemView, BankPage, BankRow
+from rubricem_viewer.filters import PageFilter
+from rubricem_viewer.lesson_uses import find_uses
+from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.recorded_bank import RecordedBank
-from rubricem_viewer.records import NotThereError, PageFilter, RunRecordReader, mean_of, number_or_none, stage_scores
+from rubricem_viewer.refusals import NotThereError
 from rubricem_viewer.shown_bank import ShownBank
-
-Status = Literal["active", "quarantined", "superseded", "removed"]
-
-
-class BankRow(Frozen):
-    """An item in a list."""
-
-    id: int
-    status: Status
-    reason: Text
-    question: Text
-    question_key: Text
-    step: int
-    utility: float | None
-    uses: int
-    """Groups that it stood before, in this run."""
-    similarity: float | None = None
-    """In a search: to what was searched for."""
-
-
-class BankPage(Page[BankRow]):
-    """A search gives one page of active items, most similar first, as a policy would find them."""
-
-    counts: dict[str, int]
-    """By status."""
-    editable: bool
-    note: Text
-    """Why it cannot be edited, or as of which step it is shown; empty where there is nothing to say."""
-
-
-class LessonUse(Frozen):
-    """A group of attempts that saw the item."""
-
-    group: Text
-    step: int
-    question: Text
-    question_key: Text
-    own_question: bool
-    """The repeat of the question that it was learnt from."""
-    similarity: float
-    scores: StageScores
-    before: StageScores
-    """Of the same question's latest group before, without the item; null where there is none."""
-
-
-class BankItemView(Frozen):
-    row: BankRow
-    rubrics: Text
-    takeaways: Text
-    score: dict[str, float] | None
-    """By the reflection judge: diagnosis, specificity, scope, within, cross and utility."""
-    model: Text
-    prompt_hash: Text
-    history: tuple[BankRow, ...]
-    """All items of the question, oldest first."""
-    uses: tuple[LessonUse, ...]
-    """The latest 100."""
-    compared: int
-    """The groups that have an earlier group of the same question to compare with."""
-    difference: StageScores
-    """Their scores less those of the earlier groups; a hint, since the policy learns meanwhile."""
-    editable: bool
-
-
-class BankChange(Frozen):
-    """The body of a POST."""
-
-    action: Literal["approve", "quarantine", "remove"]
-    reason: Annotated[Text, Field(max_length=500)] = ""
-
+from rubricem_viewer.shown_numbers import number_or_none
 
 MAX_TEXT = 20_000
+
 MAX_QUESTION = 500
+
 MAX_USES = 100
+
 SCORE_NAMES = ("diagnosis", "specificity", "scope", "within", "cross", "utility")
+
 READ_ONLY = (
     "This is the bank as the run has recorded it, as of step {step}; the run itself holds it in memory, so it cannot be "
     "changed from here."
 )
-
-
-def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[LessonUse], StageScores, int]:
-    """The groups that saw an item in the order of steps, the mean gain over the groups before, and how many have one.
-
-    The group before is the latest of the same question that did not see the item, which was learnt from the question
-    `key`. The caller holds the record's lock.
-    """
-    uses = []
-    gains = []
-    earlier: dict[str, int] = {}
-    for number, group in enumerate(record.groups):
-        found = next((lesson for lesson in group.lessons if lesson.item == item), None)
-        if found is None:
-            earlier[group.query_key] = number
-            continue
-        before = earlier.get(group.query_key)
-        scores = _means(record, number)
-        other = _means(record, before) if before is not None else None
-        if other is not None:
-            gains.append(scores - other)
-        uses.append(
-            LessonUse(
-                group=group.id,
-                step=group.step,
-                question=group.question,
-                question_key=group.query_key,
-                own_question=group.query_key == key,
-                similarity=found.similarity,
-                scores=stage_scores(scores.tolist()),
-                before=stage_scores(other.tolist()) if other is not None else StageScores(),
-            )
-        )
-    return uses, stage_scores(mean_of(np.array(gains).reshape(-1, 4), axis=0).tolist()), len(gains)
-
-
-def _means(record: RunRecordReader, group: int) -> npt.NDArray[np.float64]:
-    """Four numbers, a stage each; NaN where there is no score."""
-    rows = record.table.of_group(group)
-    return mean_of(record.table.rows["scores"][rows].astype(np.float64), axis=0)
 
 
 class BankFilter(PageFilter):

@@ -1,0 +1,78 @@
+"""What the server says of a bank and its items."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_viewer.api.pages import Page
+from rubricem_viewer.api.scores import StageScores
+
+Status = Literal["active", "quarantined", "superseded", "removed"]
+
+
+class BankRow(Frozen):
+    """An item in a list."""
+
+    id: int
+    status: Status
+    reason: Text
+    question: Text
+    question_key: Text
+    step: int
+    utility: float | None
+    uses: int
+    """Groups that it stood before, in this run."""
+    similarity: float | None = None
+    """In a search: to what was searched for."""
+
+
+class BankPage(Page[BankRow]):
+    """A search gives one page of active items, most similar first, as a policy would find them."""
+
+    counts: dict[str, int]
+    """By status."""
+    editable: bool
+    note: Text
+    """Why it cannot be edited, or as of which step it is shown; empty where there is nothing to say."""
+
+
+class LessonUse(Frozen):
+    """A group of attempts that saw the item."""
+
+    group: Text
+    step: int
+    question: Text
+    question_key: Text
+    own_question: bool
+    """The repeat of the question that it was learnt from."""
+    similarity: float
+    scores: StageScores
+    before: StageScores
+    """Of the same question's latest group before, without the item; null where there is none."""
+
+
+class BankItemView(Frozen):
+    row: BankRow
+    rubrics: Text
+    takeaways: Text
+    score: dict[str, float] | None
+    """By the reflection judge: diagnosis, specificity, scope, within, cross and utility."""
+    model: Text
+    prompt_hash: Text
+    history: tuple[BankRow, ...]
+    """All items of the question, oldest first."""
+    uses: tuple[LessonUse, ...]
+    """The latest 100."""
+    compared: int
+    """The groups that have an earlier group of the same question to compare with."""
+    difference: StageScores
+    """Their scores less those of the earlier groups; a hint, since the policy learns meanwhile."""
+    editable: bool
+
+
+class BankChange(Frozen):
+    """The body of a POST."""
+
+    action: Literal["approve", "quarantine", "remove"]
+    reason: Annotated[Text, Field(max_length=500)] = ""

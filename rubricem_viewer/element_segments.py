@@ -1,0 +1,109 @@
+"""Splits a trajectory into its elements, each with its author and its offset in the policy's text."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from rubricem_env.domain.base import Stage
+from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_env.scaffold.parser import Block, Turn
+from rubricem_records.stage_lookup import stage_lookup
+from rubricem_viewer.api.trajectories import ElementKind
+
+_KINDS: dict[str, ElementKind] = {
+    THINK: "think",
+    PLAN: "plan",
+    STATE_EVALUATION: "state_evaluation",
+    REVIEW: "review",
+    CALL_TOOL: "call",
+    ANSWER: "answer",
+}
+
+_FRAME = re.compile(r"^\s*<tool_output[^>]*>\n?|\n?</tool_output>\s*$")
+
+
+class ElementSegment(NamedTuple):
+    """One element of a trajectory before it is put into the words of the API."""
+
+    kind: ElementKind
+    text: str
+    turn: int
+    stage: Stage | None = None
+    start: int = -1
+    """Where its text begins in the policy's text; -1 for what is no part of that."""
+    is_closed: bool = True
+    sections: tuple[tuple[str, int, int], ...] = ()
+    """Parts of a plan or a review: name, start and end in the text."""
+    call: ToolCall | None = None
+    segment: Segment | None = None
+    """Of a tool's answer."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
+    """All pieces in the order of the record."""
+    stage_at = stage_lookup(parsed.spans)
+    pieces: list[ElementSegment] = []
+    turns, number, turn_start, position = parsed.turns, 0, 0, 0
+    for segment in parsed.trajectory.segments:
+        last_stage = stage_at(max(turn_start - 1, 0))
+        if segment.origin is Origin.PROMPT:
+            pieces.append(ElementSegment("prompt", segment.text, 0))
+        elif segment.origin is Origin.TOOL:
+            is_notice = segment.observation is not None and segment.observation.status is None
+            kind: ElementKind = "notice" if is_notice else "result"
+            text = _FRAME.sub("", segment.text)
+            pieces.append(ElementSegment(kind, text, number, last_stage, segment=segment))
+        else:
+            position += len(segment.text)
+            while number < len(turns) and turn_start < position:
+                pieces += _cut_turn(turns[number], turn_start, stage_at)
+                turn_start += len(turns[number].text)
+                number += 1
+            if segment.cut:
+                pieces.append(ElementSegment("cut", segment.cut, number, stage_at(max(turn_start - 1, 0))))
+    return tuple(pieces)
+
+
+def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], Stage]) -> Iterator[ElementSegment]:
+    """The blocks of a turn, and the text between them."""
+
+    def loose(start: int, end: int) -> Iterator[ElementSegment]:
+        start, end = _stripped(turn.text, start, end)
+        if start < end:
+            yield ElementSegment("text", turn.text[start:end], turn.number, stage_at(begin + start), begin + start)
+
+    at = 0
+    for block in turn.blocks:
+        yield from loose(at, block.start)
+        start, end = _stripped(turn.text, block.inner_start, block.inner_end)
+        kind = _KINDS.get(block.name, "text")
+        yield ElementSegment(
+            kind,
+            turn.text[start:end],
+            turn.number,
+            stage_at(begin + block.start),
+            begin + start,
+            block.is_closed,
+            tuple(_section(turn.text, part, start) for part in block.sections),
+            turn.call if kind == "call" else None,
+        )
+        at = block.end
+    yield from loose(at, len(turn.text))
+
+
+def _section(text: str, block: Block, origin: int) -> tuple[str, int, int]:
+    start, end = _stripped(text, block.inner_start, block.inner_end)
+    return block.name, start - origin, end - origin
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    """The same range without blanks at its ends."""
+    inner = text[start:end]
+    start += len(inner) - len(inner.lstrip())
+    return start, start + len(inner.strip())

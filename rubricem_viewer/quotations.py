@@ -1,0 +1,46 @@
+"""Locates in the policy's own text what a judge's reason quotes."""
+
+import re
+from collections.abc import Sequence
+
+from rubricem_env.domain.base import Stage
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_viewer.api.trajectories import Passage
+from rubricem_viewer.element_segments import ElementSegment
+from rubricem_viewer.utf16 import count_units
+
+_QUOTED = re.compile(r'“([^”]{2,400})”|"([^"]{2,400})"|«([^»]{2,400})»')
+
+_MOST = 8
+
+PolicyPieces = Sequence[tuple[int, ElementSegment]]
+"""The policy's pieces with their numbers, by where they begin in its text."""
+
+
+def select_policy_pieces(pieces: Sequence[ElementSegment]) -> PolicyPieces:
+    return [(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
+
+
+def locate(policy_pieces: PolicyPieces, start: int, end: int) -> Passage | None:
+    """A range of the policy's text as a passage of an element; None where it begins between two of them."""
+    for number, piece in policy_pieces:
+        if piece.start <= start < piece.end:
+            first, last = (count_units(piece.text[: min(at, piece.end) - piece.start]) for at in (start, end))
+            return Passage(element=number, start=first, end=last)
+    return None
+
+
+def find_quotations(
+    reason: str, parsed: ParsedTrajectory, stage: Stage, *, policy_pieces: PolicyPieces
+) -> tuple[Passage, ...]:
+    """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
+    found = []
+    text, within = parsed.policy_text, parsed.spans.get(stage)
+    for groups in _QUOTED.findall(reason)[:_MOST]:
+        quoted = next(filter(None, groups)).strip().rstrip("….")
+        start = text.find(quoted, within.start, within.end) if within else -1
+        start = text.find(quoted) if start < 0 else start
+        passage = locate(policy_pieces, start, start + len(quoted)) if start >= 0 and quoted else None
+        if passage is not None and passage not in found:
+            found.append(passage)
+    return tuple(found)

@@ -1,0 +1,169 @@
+"""Reads the record of a run while the run writes it."""
+
+import json
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rubricem_env.domain.inputs import validating
+from rubricem_records.run_record import (
+    GROUPS,
+    RECORD_FOLDER,
+    ROLLOUTS,
+    Entry,
+    FourNumbers,
+    GroupEntry,
+    GroupHead,
+    RolloutEntry,
+    RolloutHead,
+)
+from rubricem_viewer.line_follower import LineFollower, read_bytes
+from rubricem_viewer.refusals import NotThereError
+from rubricem_viewer.rollout_table import RolloutTable
+
+_LINES = re.compile(rb"(?:.*\n){1,400}")
+"""As many as are read at once."""
+
+_WRITTEN = {
+    int: r"(\d{1,15})",
+    bool: "(true|false)",
+    str: '("[a-z_]*")',
+    FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
+}
+
+_HEAD_FIELDS = RolloutHead.model_fields
+
+_HEAD_LINE = re.compile(
+    rb"(?m)^{%b}\n" % ",".join(f'"{name}":{_WRITTEN[one.annotation]}' for name, one in _HEAD_FIELDS.items()).encode()
+)
+"""A line of the index as the recorder writes nearly all; others are read one by one."""
+
+
+class RunRecordReader:
+    """One run's record. Safe under threads; each call sees what was written until then."""
+
+    def __init__(self, run: Path) -> None:
+        self._folder = run / RECORD_FOLDER
+        self.lock = threading.RLock()
+        """Held by whoever reads several things that must fit together."""
+        self._group_index = LineFollower(self._path(GROUPS, ".index"), GroupHead)
+        self._rollout_index = LineFollower(self._path(ROLLOUTS, ".index"), RolloutHead)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.table = RolloutTable()
+        self.groups: list[GroupHead] = []
+        self.questions: dict[str, str] = {}
+        """The text of each by key; the text is that of the index, which may be truncated."""
+        self._group_numbers: dict[str, int] = {}
+        self._waiting = self.table.rows
+
+    @property
+    def damaged(self) -> int:
+        """Lines of the indexes that could not be read."""
+        return self._group_index.damaged + self._rollout_index.damaged
+
+    def refresh(self) -> None:
+        """Take in what was written since.
+
+        Raises:
+            FileFormatError: a newer release wrote the record.
+        """
+        with self.lock:
+            # Rollouts first: the group of each was written before it.
+            rollouts, has_new_rollouts = self._rollout_index.read_content()
+            groups, has_new_groups = self._group_index.read()
+            if has_new_rollouts or has_new_groups:
+                self._forget()
+            for _, group in groups:
+                question = self.questions.setdefault(group.query_key, group.question)
+                self._group_numbers[group.id] = len(self.groups)
+                is_same = question == group.question
+                self.groups.append(group if is_same else group.model_copy(update={"question": question}))
+            self._take(rollouts)
+
+    def find_group(self, group_id: str) -> int:
+        """The number of a group.
+
+        Raises:
+            NotThereError: there is none of that id.
+        """
+        number = self._group_numbers.get(group_id)
+        if number is None:
+            raise NotThereError(f"this run has recorded no group {group_id[:40]!r}.")
+        return number
+
+    def find_rollout(self, rollout_id: str) -> int:
+        """The row of a rollout.
+
+        Raises:
+            NotThereError: there is none of that id.
+        """
+        group_id, _, attempt = rollout_id.rpartition("-")
+        group = self._group_numbers.get(group_id)
+        rows = self.table.of_group(group) if group is not None and attempt.isdecimal() else np.array([], dtype=np.intp)
+        found = [row for row in rows.tolist() if str(self.table.rows["attempt"][row]) == attempt]
+        if not found:
+            raise NotThereError(f"this run has recorded no trajectory {rollout_id[:40]!r}.")
+        return int(found[0])
+
+    def read_group(self, number: int) -> GroupEntry:
+        """A group whole, from its file."""
+        row = self.groups[number]
+        return self._read(GROUPS, GroupEntry, row.at, row.size)
+
+    def read_rollout(self, row: int) -> RolloutEntry:
+        """A rollout whole, from its file."""
+        fields = self.table.rows[row]
+        return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
+
+    def questions_with(self, text: str) -> set[str]:
+        """The keys of the questions that contain the text, in capitals or not."""
+        folded = text.casefold().strip()
+        return {key for key, one in self.questions.items() if folded in one.casefold()}
+
+    def groups_of(self, question: str) -> Sequence[int]:
+        """The groups of a question, in the order of steps.
+
+        Raises:
+            NotThereError: the run has not met it.
+        """
+        if question not in self.questions:
+            raise NotThereError(f"this run has recorded no question {question[:80]!r}.")
+        return [number for number, head in enumerate(self.groups) if head.query_key == question]
+
+    def _take(self, content: bytes) -> None:
+        """Rollouts whose group is not there yet wait for it."""
+        added = [self.table.make_rows(self._columns(lines[0])) for lines in _LINES.finditer(content)]
+        rows = np.concatenate([self._waiting, *added])
+        if len(rows):
+            starts = np.flatnonzero(np.diff(rows["step"], prepend=-1) | np.diff(rows["place"], prepend=-1))
+            names = (f"{step}-{place}" for step, place in rows[["step", "place"]][starts].tolist())
+            numbers = [self._group_numbers.get(name, -1) for name in names]
+            rows["group"] = np.repeat(numbers, np.diff(starts, append=len(rows)))
+            self._waiting = rows[rows["group"] < 0]
+            self.table.rows = np.concatenate([self.table.rows, rows[rows["group"] >= 0]])
+
+    def _columns(self, lines: bytes) -> dict[str, Sequence[Any]]:
+        """The fields of heads by name; all lines at once, unless one of them is written in another way."""
+        found = _HEAD_LINE.findall(lines)
+        if len(found) == lines.count(b"\n"):
+            with suppress(ValueError):
+                columns = [json.loads(b"[%b]" % b",".join(column)) for column in zip(*found, strict=True)]
+                return dict(zip(_HEAD_FIELDS, columns, strict=True))
+        heads = [head for _, head in self._rollout_index.parse(lines, 0)]
+        return {name: [getattr(head, name) for head in heads] for name in _HEAD_FIELDS}
+
+    def _read(self, kind: str, parse: type[Entry], at: int, size: int) -> Entry:
+        path = self._path(kind)
+        way_out = "If the run has just been resumed, look again in a moment."
+        with validating(f"{path} has no whole line at byte {at}", way_out):
+            return parse.model_validate_json(read_bytes(path, at, size))
+
+    def _path(self, kind: str, suffix: str = "") -> Path:
+        return self._folder / f"{kind}{suffix}.jsonl"

@@ -1,0 +1,88 @@
+"""The rollouts of a run in columns, to filter and sort them without reading a trajectory.
+
+A row takes about a hundred bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricem_viewer.filters import RolloutFilter
+
+Rows = npt.NDArray[np.intp]
+
+FloatT = TypeVar("FloatT", np.float32, np.float64)
+
+_ROW = np.dtype(
+    [
+        *((name, np.int64) for name in ("at", "size", "step", "place", "attempt", "calls", "tokens", "violations")),
+        *(("group", np.int32), ("ending", np.int32), ("valid", np.bool_)),
+        *(("scores", np.float32, 4), ("true", np.float32, 4)),
+    ]
+)
+
+
+class RolloutTable:
+    """Rows in the order of the record. Not thread-safe: the record holds a lock."""
+
+    def __init__(self) -> None:
+        self.rows: npt.NDArray[np.void] = np.zeros(0, dtype=_ROW)
+        self.endings: list[str] = []
+        """All that have occurred; a row holds the index of its own."""
+
+    def make_rows(self, columns: Mapping[str, Sequence[Any]]) -> npt.NDArray[np.void]:
+        """Rows of the fields of `RolloutHead`, still without their groups."""
+        self.endings += [ending for ending in dict.fromkeys(columns["ending"]) if ending not in self.endings]
+        rows = np.zeros(len(columns["ending"]), dtype=_ROW)
+        for name in columns.keys() & set(_ROW.names or ()) - {"ending"}:
+            # None becomes NaN.
+            rows[name] = np.array(columns[name], dtype=_ROW[name].base).reshape(rows[name].shape)
+        rows["ending"] = [self.endings.index(ending) for ending in columns["ending"]]
+        return rows
+
+    def of_group(self, group: int) -> Rows:
+        """The rollouts of a group, by attempt."""
+        found = np.flatnonzero(self.rows["group"] == group)
+        return found[np.argsort(self.rows["attempt"][found], kind="stable")]
+
+    def select(self, wanted: RolloutFilter, groups: npt.NDArray[np.bool_] | None = None) -> Rows:
+        """The numbers of the rows that pass, in the requested order; rows without a score come last by score.
+
+        `groups` tells which groups are wanted, by number.
+        """
+        rows = self.rows
+        value = mean_of(rows["scores"]) if wanted.stage is None else rows["scores"][:, wanted.stage.position]
+        mask = np.ones(len(rows), dtype=bool)
+        if groups is not None:
+            mask &= groups[rows["group"]]
+        if wanted.valid is not None:
+            mask &= rows["valid"] == wanted.valid
+        if wanted.ending:
+            mask &= rows["ending"] == (self.endings.index(wanted.ending) if wanted.ending in self.endings else -1)
+        for column, low, high in (
+            (rows["step"], wanted.step_from, wanted.step_to),
+            (value, wanted.score_from, wanted.score_to),
+        ):
+            if low is not None:
+                mask &= np.greater_equal(column, low)
+            if high is not None:
+                mask &= np.less_equal(column, high)
+        found = np.flatnonzero(mask)
+        attempt, place, step = (rows[name][found] for name in ("attempt", "place", "step"))
+        if wanted.sort == "newest":
+            return found[np.lexsort((attempt, place, -step))]
+        found = found[np.lexsort((attempt, place, step))]
+        if wanted.sort == "oldest":
+            return found
+        signed = value[found] if wanted.sort == "worst" else -value[found]
+        return found[np.argsort(np.nan_to_num(signed, nan=np.inf), kind="stable")]
+
+
+def mean_of(scores: npt.NDArray[FloatT], axis: int = 1) -> npt.NDArray[FloatT]:
+    """The mean of the numbers that are there, of each row (axis 1) or column (0); NaN where there is none."""
+    there = ~np.isnan(scores)
+    counts = there.sum(axis=axis)
+    sums = np.where(there, scores, 0).sum(axis=axis)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(scores.dtype)

@@ -1,0 +1,1 @@
+"""The routes of the viewer's API, a file for each part of the page."""

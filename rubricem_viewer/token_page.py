@@ -1,0 +1,44 @@
+"""Lists the tokens of an attempt with their advantages."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from rubricem_env.domain.inputs import read_text, validating
+from rubricem_records.run_record import RECORD_FOLDER, VOCABULARY_FILE
+from rubricem_viewer.api.trajectories import TokenPage
+from rubricem_viewer.attempt_view import read_entry
+from rubricem_viewer.run_folder import RunFolder
+
+
+def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> TokenPage:
+    """Tokens of a trajectory from `offset` on, with the advantage of the stage that each belongs to.
+
+    Raises:
+        NotThereError: there is none of that id.
+        FileFormatError: the recorded tokens are damaged.
+    """
+    entry, vocabulary = read_entry(run, rollout_id), _vocabulary(run.folder)
+    if entry.tokens is None:
+        return TokenPage(total=0, offset=0, prompt_length=0, texts=(), stages=(), logprobs=(), advantages=())
+    ids, stages, logprobs = (column[offset : offset + limit].tolist() for column in entry.tokens.unpack())
+    credit = (*(entry.advantages or (None,) * 4), None)
+    return TokenPage(
+        total=entry.tokens.length,
+        offset=offset,
+        prompt_length=entry.tokens.prompt_length,
+        texts=tuple(vocabulary[one] if 0 <= one < len(vocabulary) else f"#{one}" for one in ids),
+        stages=tuple(stages),
+        logprobs=tuple(round(one, 3) if at >= 0 else None for one, at in zip(logprobs, stages, strict=True)),
+        advantages=tuple(credit[stage] if -1 <= stage < 4 else None for stage in stages),
+    )
+
+
+def _vocabulary(run: Path) -> Sequence[str]:
+    """What each token says; empty where that was not recorded."""
+    path = run / RECORD_FOLDER / VOCABULARY_FILE
+    if not path.is_file():
+        return ()
+    with validating(f"{path} cannot be read", "Remove it to see token numbers instead."):
+        return TypeAdapter(tuple[str, ...]).validate_json(read_text(path, "a run's vocabulary"))

@@ -1,0 +1,44 @@
+"""Lists the trajectories of a run that pass a filter."""
+
+import numpy as np
+import numpy.typing as npt
+
+from rubricem_viewer.api.trajectories import TrajectoryPage
+from rubricem_viewer.filters import RolloutFilter
+from rubricem_viewer.record_reader import RunRecordReader
+from rubricem_viewer.run_folder import RunFolder
+from rubricem_viewer.trajectory_rows import make_row
+
+
+def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
+    """A page of the trajectories that pass."""
+    record = run.record
+    with record.lock:
+        found = record.table.select(wanted, _wanted_groups(record, wanted))
+        steps = record.table.rows["step"]
+        return TrajectoryPage(
+            total=len(steps),
+            matched=len(found),
+            page=wanted.page,
+            size=wanted.size,
+            rows=tuple(make_row(record, row) for row in found[wanted.rows].tolist()),
+            endings=tuple(filter(None, record.table.endings)),
+            steps=(int(steps.min()), int(steps.max())) if len(steps) else None,
+        )
+
+
+def _wanted_groups(record: RunRecordReader, wanted: RolloutFilter) -> npt.NDArray[np.bool_] | None:
+    """Which groups pass, by number; None where all are wanted."""
+    if not (wanted.q.strip() or wanted.question or wanted.group or wanted.lesson):
+        return None
+    questions = record.questions_with(wanted.q)
+    return np.array(
+        [
+            head.query_key in questions
+            and wanted.question in ("", head.query_key)
+            and wanted.group in ("", head.id)
+            and (not wanted.lesson or any(shown.item == wanted.lesson for shown in head.lessons))
+            for head in record.groups
+        ],
+        dtype=bool,
+    )

@@ -1,0 +1,51 @@
+"""Shows what a trajectory says by itself, without a judge."""
+
+from itertools import accumulate
+
+from rubricem_env.scaffold.grammar import STRICT
+from rubricem_env.scaffold.parsed import ParsedTrajectory, unfounded_claims
+from rubricem_viewer.api.trajectories import Passage, TrajectoryRow, TrajectoryView, ViolationView
+from rubricem_viewer.element_segments import cut_trajectory
+from rubricem_viewer.elements import make_elements
+from rubricem_viewer.quotations import PolicyPieces, locate, select_policy_pieces
+
+MAX_VIOLATIONS = 500
+
+MAX_QUESTION = 20_000
+
+
+def view_trajectory(parsed: ParsedTrajectory, row: TrajectoryRow, *, from_element: int = 0) -> TrajectoryView:
+    """What a trajectory says by itself, without a judge."""
+    pieces = cut_trajectory(parsed)
+    cited = {*parsed.citations.known, *parsed.citations.unknown}
+    return TrajectoryView(
+        row=row,
+        elements=make_elements(pieces, from_element, cited=cited, shown=parsed.shown),
+        elements_total=len(pieces),
+        violations=_violations(parsed, select_policy_pieces(pieces)),
+        claims=unfounded_claims(parsed)[:MAX_VIOLATIONS],
+        unknown_citations=parsed.citations.unknown[:MAX_VIOLATIONS],
+        turns=len(parsed.turns),
+    )
+
+
+def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
+    """Where something begins: in an element, or at the start of the next one."""
+    found = next(((number, piece) for number, piece in policy_pieces if start < piece.end), None)
+    return locate([found], max(start, found[1].start), start) if found else None
+
+
+def _violations(parsed: ParsedTrajectory, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
+    starts = [0, *accumulate(len(turn.text) for turn in parsed.turns)]
+    return tuple(
+        ViolationView(
+            code=found.code.value,
+            turn=found.turn,
+            message=found.message,
+            strict=found.code in STRICT,
+            passage=_begin(policy_pieces, starts[found.turn - 1] + found.start)
+            if 0 < found.turn <= len(starts)
+            else None,
+        )
+        for found in parsed.violations[:MAX_VIOLATIONS]
+    )
