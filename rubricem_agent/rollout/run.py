@@ -18,7 +18,7 @@ from rubricem_env.llm.tracing import note_turn, span
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.base import Toolbox
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts import Rollout, RolloutTrajectory
 from rubricem_records.sampling import Sampling
 
 
@@ -82,14 +82,14 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
         parsed = parse_trajectory(trajectory, turns=parsed.turns)
     pieces = conversation.pieces
     return Rollout(
-        trajectory=parsed.trajectory,
+        trajectory=RolloutTrajectory.of_parsed(parsed),
         policy=policy.name,
         prompt_hash=attempt.prompt_hash,
         temperature=sampling.temperature,
         usage=usage,
         tokens=label_tokens(pieces, parsed.turns, spans=parsed.spans) if pieces else None,
         failure=failure,
-    ).with_parsed(parsed)
+    )
 
 
 OpenQuery = Callable[[Query, int], Awaitable[tuple[Opening, str]]]

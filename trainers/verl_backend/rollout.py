@@ -24,7 +24,7 @@ from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts import Rollout, RolloutTrajectory
 from rubricem_records.sampling import Sampling
 
 from .rows import ScheduledQuery, episode_row
@@ -202,7 +202,9 @@ class EpisodeRunner:
         except RubricEMError as failure:
             episode = Episode(scheduled.query)
             episode.abandon()
-            rollout = Rollout(trajectory=episode.trajectory, policy=EnginePolicy.name, failure=str(failure))
+            rollout = Rollout(
+                trajectory=RolloutTrajectory(episode.trajectory), policy=EnginePolicy.name, failure=str(failure)
+            )
         advantages = await self._service.submit.remote(scheduled, rollout, group=group, index=index)
         versions = policy.versions(default=step)
         return episode_row(

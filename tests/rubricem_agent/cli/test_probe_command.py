@@ -11,6 +11,7 @@ from rubricem_agent.cli.main import app
 from rubricem_agent.cli.probe import length_correlation, read_attempts
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
+from rubricem_records.rollouts import Rollout
 
 RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
 
@@ -34,7 +35,7 @@ def with_answer(attempt, words, score):
     trajectory = trajectory.model_copy(update={"segments": (*trajectory.segments[:-1], policy)})
     answer = entry.judged.judgement.outcome(Stage.ANSWER).model_copy(update={"score": score})
     judged = entry.judged.model_copy(update={"judgement": entry.judged.judgement.model_copy(update={"answer": answer})})
-    rollout = entry.rollout.model_copy(update={"trajectory": trajectory})
+    rollout = Rollout(trajectory=trajectory, policy=entry.rollout.policy)
     return group, entry.model_copy(update={"rollout": rollout, "judged": judged})
 
 
