@@ -6,7 +6,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_records.run_record import GroupEntry, RolloutEntry
-from rubricem_viewer.api.trajectories import StageView, VerdictView
+from rubricem_viewer.api.trajectories import StageView, ScoreView
 from rubricem_viewer.quotations import PolicyPieces, find_quotations
 from rubricem_viewer.shown_numbers import number_or_none
 
@@ -25,7 +25,7 @@ def stage_views(
     views = []
     for stage in STAGES:
         index, outcome = stage.position, entry.judged.judgement.outcome(stage)
-        judged = [one for one in rubrics.values() if one.stage is stage and one.id in rubric_scores]
+        judged = [rubric for rubric in rubrics.values() if rubric.stage is stage and rubric.id in rubric_scores]
         views.append(
             StageView(
                 stage=stage.value,
@@ -36,15 +36,15 @@ def stage_views(
                 true=entry.true[index] if entry.true else None,
                 returned=number_or_none(entry.returns[index]) if entry.returns else None,
                 advantage=number_or_none(entry.advantages[index]) if entry.advantages else None,
-                verdicts=tuple(
-                    VerdictView(
-                        rubric=one,
-                        rubric_score=rubric_scores[one.id],
+                scores=tuple(
+                    ScoreView(
+                        rubric=rubric,
+                        rubric_score=rubric_scores[rubric.id],
                         passages=find_quotations(
-                            rubric_scores[one.id].justification, parsed, stage, policy_pieces=policy_pieces
+                            rubric_scores[rubric.id].justification, parsed, stage, policy_pieces=policy_pieces
                         ),
                     )
-                    for one in judged
+                    for rubric in judged
                 ),
             )
         )

@@ -67,6 +67,6 @@ class ExampleView(Frozen):
     given: Text
     """An answer from elsewhere, where there is no trajectory."""
     trajectory: TrajectoryView | None
-    """Without verdicts on stages; those of a benchmark's judges are in `replies`."""
+    """Its stages have no scores; the verdicts of a benchmark's judges are in `replies`."""
     replies: tuple[VerdictRecord, ...]
     """What the judges replied; each reply is truncated to 8,000 characters."""

@@ -124,7 +124,7 @@ class ElementText(Frozen):
     next_offset: int | None
 
 
-class VerdictView(Frozen):
+class ScoreView(Frozen):
     """A judge's score of this trajectory on one rubric."""
 
     rubric: Rubric
@@ -134,7 +134,7 @@ class VerdictView(Frozen):
 
 
 class StageView(Frozen):
-    """A stage with all that was said of it."""
+    """A stage with its score, and the scores on its rubrics."""
 
     stage: Text
     happened: bool
@@ -147,7 +147,7 @@ class StageView(Frozen):
     """The return G: own score plus what later stages earned it."""
     advantage: float | None
     """null where it was not recorded."""
-    verdicts: tuple[VerdictView, ...]
+    scores: tuple[ScoreView, ...]
 
 
 class ViolationView(Frozen):

@@ -105,9 +105,9 @@ def test_citations_and_quotations_have_places_that_a_script_can_cut_out(recordin
     units = answer["text"].encode("utf-16-le")
     cut = [units[2 * one["start"] : 2 * one["end"]].decode("utf-16-le") for one in answer["citations"]]
     assert [text.startswith('<cite id="S_') for text in cut] == [True, True]
-    (verdict,) = view["stages"][3]["verdicts"]
-    (passage,) = verdict["passages"]
-    assert (verdict["rubric_score"]["score"], verdict["rubric"]["title"]) == (2.0, "The answer names the wider river.")
+    (score,) = view["stages"][3]["scores"]
+    (passage,) = score["passages"]
+    assert (score["rubric_score"]["score"], score["rubric"]["title"]) == (2.0, "The answer names the wider river.")
     assert passage["element"] == answer["index"]
     assert units[2 * passage["start"] : 2 * passage["end"]].decode("utf-16-le") == "Amber Badger is wider"
 

@@ -125,12 +125,12 @@ def test_rollouts_are_ordered_by_the_score_of_a_stage(at):
     watched.until("document.querySelector('tbody svg').getAttribute('aria-label').includes('review 1.00')")
 
 
-def test_a_trajectory_shows_its_stages_in_their_order_with_verdicts_beside_them(at):
+def test_a_trajectory_shows_its_stages_in_their_order_with_scores_beside_them(at):
     page = at("run/{almanac}/rollout/1-0-0").page
 
     bands = page.locator("section.band h2").all_inner_texts()
     assert bands == ["plan", "research", "review", "answer"]
-    review = page.get_by_role("complementary", name="Verdicts on review")
+    review = page.get_by_role("complementary", name="Scores on review")
     assert "audits the depth of Calm Bridge" in review.inner_text()
     assert review.get_by_role("img", name="0 of 2").count() == 1
 
@@ -143,10 +143,10 @@ def test_a_citation_jumps_to_its_snippet(at):
     assert page.evaluate("document.activeElement.id") == "snippet-S_1"
 
 
-def test_a_verdict_shows_the_passage_that_it_judges(at):
+def test_a_score_shows_the_passage_that_it_judges(at):
     page = at("run/{almanac}/rollout/1-0-0").page
 
-    page.get_by_role("complementary", name="Verdicts on plan").get_by_role("button", name="Show the passage").click()
+    page.get_by_role("complementary", name="Scores on plan").get_by_role("button", name="Show the passage").click()
 
     assert page.locator("span.lit").first.inner_text() == "Explicit: the old width of Calm Bridge is 265 m"
     assert page.evaluate("document.activeElement.id").startswith("element-")

@@ -41,13 +41,13 @@ def test_it_shows_before_and_after_rubrics_and_lessons_at_once(reported):
         assert heading in text
 
 
-def test_from_it_one_reads_an_attempt_with_its_verdicts_and_tokens(reported):
+def test_from_it_one_reads_an_attempt_with_its_scores_and_tokens(reported):
     page = reported("almanac").page
 
     page.get_by_role("link", name="Rollouts").click()
     page.get_by_text("A sample: 32 attempts of 32").wait_for()
     page.locator("tbody a").first.click()
-    page.get_by_role("complementary", name="Verdicts on answer").wait_for()
+    page.get_by_role("complementary", name="Scores on answer").wait_for()
     page.get_by_role("button", name="Tokens").click()
 
     page.locator(".tokens .t3").first.wait_for()

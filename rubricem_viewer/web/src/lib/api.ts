@@ -152,7 +152,7 @@ export interface ElementText {
   next_offset: number | null;
 }
 
-export interface VerdictView {
+export interface ScoreView {
   rubric: Rubric;
   rubric_score: RubricScore;
   passages: Array<Passage>;
@@ -167,7 +167,7 @@ export interface StageView {
   true: number | null;
   returned: number | null;
   advantage: number | null;
-  verdicts: Array<VerdictView>;
+  scores: Array<ScoreView>;
 }
 
 export interface ViolationView {

@@ -1,17 +1,17 @@
-// A text in runs: which of them are cited claims, which of them verdicts speak of, and what is left out.
+// A text in runs: which of them are cited claims, which of them scores quote, and what is left out.
 
 import type { CitationView } from "./api";
 
-export interface Mark {
+export interface Quotation {
   start: number;
   end: number;
-  /** The number under which the verdict stands in the margin. */
-  verdict: number;
+  /** The number under which the score stands in the margin. */
+  number: number;
 }
 
 export interface Run {
   text: string;
-  verdicts: Array<number>;
+  scores: Array<number>;
   citation: CitationView | null;
   /** The last run of its citation: the references follow it. */
   endsCitation: boolean;
@@ -24,12 +24,12 @@ interface Placed {
 }
 
 /** The runs of [from, to) of a text. The tags of citations are left out; their claims stay. */
-export function runs(text: string, from: number, to: number, citations: Array<CitationView>, marks: Array<Mark>): Array<Run> {
+export function runs(text: string, from: number, to: number, citations: Array<CitationView>, quotations: Array<Quotation>): Array<Run> {
   const claims = citations.map((citation) => claimOf(text, citation));
   const edges = new Set([from, to]);
   for (const citation of citations) edges.add(citation.start).add(citation.end);
   for (const claim of claims) edges.add(claim.start).add(claim.end);
-  for (const mark of marks) edges.add(mark.start).add(mark.end);
+  for (const quotation of quotations) edges.add(quotation.start).add(quotation.end);
   const cuts = [...edges].filter((at) => at >= from && at <= to).sort((a, b) => a - b);
   const found: Array<Run> = [];
   cuts.slice(0, -1).forEach((start, place) => {
@@ -39,7 +39,7 @@ export function runs(text: string, from: number, to: number, citations: Array<Ci
     if (!claim && citations.some(inside)) return;
     found.push({
       text: text.slice(start, end),
-      verdicts: [...new Set(marks.filter(inside).map((mark) => mark.verdict))],
+      scores: [...new Set(quotations.filter(inside).map((quotation) => quotation.number))],
       citation: claim?.citation ?? null,
       endsCitation: claim !== null && claim.end === end,
     });

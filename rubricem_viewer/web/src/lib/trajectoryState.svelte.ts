@@ -1,39 +1,39 @@
-// What the parts of a trajectory's page share: numbers of snippets and verdicts, and what is looked at just now.
+// What the parts of a trajectory's page share: numbers of snippets and scores, and what is looked at just now.
 
-import type { TrajectoryView, VerdictView, ViolationView } from "./api";
-import type { Mark } from "./passage";
+import type { TrajectoryView, ScoreView, ViolationView } from "./api";
+import type { Quotation } from "./passage";
 
 export interface Numbered {
   number: number;
-  verdict: VerdictView;
+  score: ScoreView;
 }
 
-export class ReadingState {
-  /** The verdict under the pointer, and the one whose passage was asked for, by number; 0 for none. */
+export class TrajectoryState {
+  /** The score under the pointer, and the one whose passage was asked for, by number; 0 for none. */
   hovered = $state(0);
   asked = $state(0);
-  readonly verdicts: Array<Numbered>;
+  readonly scores: Array<Numbered>;
   readonly references = new Map<string, number>();
-  readonly #marks = new Map<number, Array<Mark>>();
+  readonly #quotations = new Map<number, Array<Quotation>>();
   readonly #violations = new Map<number, Array<ViolationView>>();
 
   constructor(view: TrajectoryView) {
-    const all = view.stages.flatMap((stage) => stage.verdicts);
-    this.verdicts = all.map((verdict, place) => ({ number: place + 1, verdict }));
-    for (const { number, verdict } of this.verdicts) {
-      for (const { element, start, end } of verdict.passages) add(this.#marks, element, { start, end, verdict: number });
+    const all = view.stages.flatMap((stage) => stage.scores);
+    this.scores = all.map((score, index) => ({ number: index + 1, score }));
+    for (const { number, score } of this.scores) {
+      for (const { element, start, end } of score.passages) add(this.#quotations, element, { start, end, number });
     }
     for (const violation of view.violations) if (violation.passage) add(this.#violations, violation.passage.element, violation);
     const cited = view.elements.flatMap((element) => element.citations.flatMap((citation) => citation.ids));
     for (const id of cited) if (!this.references.has(id)) this.references.set(id, this.references.size + 1);
   }
 
-  isLit(verdict: number): boolean {
-    return verdict === this.hovered || verdict === this.asked;
+  isLit(number: number): boolean {
+    return number === this.hovered || number === this.asked;
   }
 
-  marks(element: number): Array<Mark> {
-    return this.#marks.get(element) ?? [];
+  quotations(element: number): Array<Quotation> {
+    return this.#quotations.get(element) ?? [];
   }
 
   violations(element: number): Array<ViolationView> {
@@ -41,7 +41,7 @@ export class ReadingState {
   }
 
   ofStage(stage: string): Array<Numbered> {
-    return this.verdicts.filter(({ verdict }) => verdict.rubric.stage === stage);
+    return this.scores.filter(({ score }) => score.rubric.stage === stage);
   }
 }
 
