@@ -25,7 +25,8 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import suggest_name, validating
 from rubricem_env.judge.base import Combine, JudgeSettings
 from rubricem_env.judge.llm_judge import AskSettings
-from rubricem_env.llm.limits import Rates, RetryPolicy
+from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.world.expert import Faults

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import RubricEMError
-from rubricem_env.llm.base import LOOPBACK, host_of
+from rubricem_env.llm.hosts import LOOPBACK, host_of
 from rubricem_viewer import groups
 from rubricem_viewer.ablation import load_ablation
 from rubricem_viewer.api import Comparison, RunCard, RunList

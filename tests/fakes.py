@@ -14,8 +14,8 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Polarity, Provenance, Reflection, ReflectionScore, Rubric
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, query_key
-from rubricem_env.llm.base import ChatReply, ChatRequest
-from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.chat import ChatReply, ChatRequest
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.episodes import FOUND
 from rubricem_env.tools.guard import ToolFailure

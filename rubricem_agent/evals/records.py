@@ -13,7 +13,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import refuse_other_than_file, validating
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.llm.base import without_thoughts
+from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.usage import PRICES, Meter, Price, SpendLimitReached, Usage, price_of
 
 Count = Annotated[int, Field(ge=0)]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
-from rubricem_env.llm.base import ChatRequest, Delta
+from rubricem_env.llm.chat import ChatRequest, Delta
 from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
 from rubricem_env.llm.wires import Message
 from rubricem_env.tools.render import estimate_tokens

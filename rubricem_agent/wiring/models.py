@@ -19,18 +19,13 @@ from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.judge.base import EnsembleJudge, Judge, ReflectionJudge
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.base import (
-    LOOPBACK,
-    ChatModel,
-    MeteredModel,
-    ModelPool,
-    Redactor,
-    read_secret,
-    redactor_of,
-    refuse_plain_http,
-    url_host,
-)
-from rubricem_env.llm.limits import Limiter, Timing
+from rubricem_env.llm.chat import ChatModel
+from rubricem_env.llm.hosts import LOOPBACK, refuse_plain_http, url_host
+from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
+from rubricem_env.llm.limiter import Limiter
+from rubricem_env.llm.metered import MeteredModel
+from rubricem_env.llm.pool import ModelPool
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import PRICES, Meter, Price, price_of
 
 if TYPE_CHECKING:

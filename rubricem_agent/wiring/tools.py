@@ -17,8 +17,11 @@ from rubricem_agent.wiring.models import SEARCH_KEY, build_embedder, google_key_
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import Redactor, read_secret, redactor_of, url_host
-from rubricem_env.llm.limits import LimiterOf, Rates, RetryPolicy, Timing, own_limiter
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
+from rubricem_env.llm.limiter import LimiterOf, Rates, own_limiter
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore

@@ -32,8 +32,11 @@ from rubricem_env.judge.base import (
     ScoringResult,
 )
 from rubricem_env.judge.rubrics import refuse_rubric
-from rubricem_env.llm.base import ChatModel, ChatReply, ChatRequest, ask_for, parse_json_object
-from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.ask import ask_for
+from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
+from rubricem_env.llm.json_reply import parse_json_object
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.untrusted import neutralize
 

@@ -16,21 +16,11 @@ import httpx2
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import (
-    WEB_PAGE,
-    ChatReply,
-    ChatRequest,
-    ContextOverflow,
-    Delta,
-    Finish,
-    is_web_page,
-    redact_failure,
-    redactor_of,
-    says_overflow,
-    status_error,
-    url_host,
-)
-from rubricem_env.llm.limits import parse_retry_after
+from rubricem_env.llm.chat import ChatReply, ChatRequest, Delta, Finish
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.http_failures import WEB_PAGE, ContextOverflow, is_web_page, says_overflow, status_error
+from rubricem_env.llm.keys import redact_failure, redactor_of
+from rubricem_env.llm.retry import parse_retry_after
 from rubricem_env.llm.usage import Count, Usage
 from rubricem_env.llm.wires import Message, Wire, bearer, events_of, raise_reported
 

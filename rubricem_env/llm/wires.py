@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol
 from pydantic import SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import WEB_PAGE, ChatReply, ChatRequest, Delta, Finish, is_web_page
+from rubricem_env.llm.chat import ChatReply, ChatRequest, Delta, Finish
+from rubricem_env.llm.http_failures import WEB_PAGE, is_web_page
 from rubricem_env.llm.usage import Usage
 
 Message = tuple[Literal["user", "assistant"], str]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.llm.base import Redactor
+from rubricem_env.llm.keys import Redactor
 from rubricem_env.tools.spec import ToolSpec, repair_call
 
 

@@ -13,16 +13,10 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.base import Redactor
-from rubricem_env.llm.limits import (
-    RETRYABLE_STATUS,
-    Limiter,
-    LimiterProtocol,
-    Rates,
-    RetryPolicy,
-    Timing,
-    call_with_retry,
-)
+from rubricem_env.llm.keys import Redactor
+from rubricem_env.llm.limiter import Limiter, LimiterProtocol, Rates
+from rubricem_env.llm.retry import RETRYABLE_STATUS, RetryPolicy, call_with_retry
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.base import FunctionTool, Tool, redacted
 from rubricem_env.tools.spec import ToolSpec

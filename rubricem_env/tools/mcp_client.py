@@ -24,7 +24,10 @@ from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.limits import Balancer, Limiter, Rates, RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.balancer import Balancer
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.timing import Timing
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.guard import ToolFailure, result_of_failure
 from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, read_arguments, spec_from_schema

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.llm.base import LOOPBACK, host_of
+from rubricem_env.llm.hosts import LOOPBACK, host_of
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.guard import result_of_failure
 from rubricem_env.tools.render import plain_text

@@ -14,7 +14,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.llm.base import Redactor
+from rubricem_env.llm.keys import Redactor
 from rubricem_env.tools.base import Toolbox, redacted
 
 _SHOWN = 80

@@ -14,8 +14,9 @@ from rubricem_agent.evals.grading import Grade, Loaded
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
 from rubricem_agent.evals.runner import CaseJudge, Runner, case_keys
 from rubricem_agent.evals.suite import SUITE, rules_for
-from rubricem_env.llm.base import ChatReply
-from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.chat import ChatReply
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 
 EXAMPLES = 1_000
 ITEMS = 11

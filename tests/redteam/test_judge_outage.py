@@ -9,8 +9,8 @@ from rubricem_env.judge.base import Group, Proposal
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.llm.base import ChatReply
-from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.llm.chat import ChatReply
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
 from tests.fakes import ScriptedModel, rubric
 

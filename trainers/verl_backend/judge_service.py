@@ -39,7 +39,7 @@ from rubricem_env.judge.base import Group, Judge, ReflectionJudge
 from rubricem_env.judge.pipeline import StepJudge, refuse_outage
 from rubricem_env.judge.rubrics import RubricBuffer
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, refused_rubrics, score_trajectory
-from rubricem_env.llm.limits import SharedLimits
+from rubricem_env.llm.shared_limits import SharedLimits
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from rubricem_env.world.questions import Question
 

@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from rubricem_agent.evals.scores import Scores
 from rubricem_agent.wiring.evals import limits_of, run_on_ray
-from rubricem_env.llm.limits import Rates
+from rubricem_env.llm.limiter import Rates
 from tests.lanes.verl.runs import ROOT
 
 PARTS = ("1-of-2", "2-of-2")

@@ -23,7 +23,7 @@ from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.limits import LimiterProtocol, Rates, own_limiter
+from rubricem_env.llm.limiter import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.render import estimate_tokens
 from tests.search_server import SearchReply, SearchServer

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatRequest
+from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
 from rubricem_env.llm.wires import MessagesWire, ResponsesWire

@@ -12,7 +12,7 @@ from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.base import EvaluationMode
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
-from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer
 
