@@ -26,11 +26,11 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.entities import SPLITS, Split
+from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Need, Question
 from trainers.settings import run_command
 

@@ -22,7 +22,6 @@ from rubricem_agent.prompting import fill
 from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, CITE, GRAMMAR, SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
@@ -43,6 +42,7 @@ from rubricem_env.world.entities import (
     split_of_name,
 )
 from rubricem_env.world.expert import Lesson
+from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
 
 WORLD_ENTITIES = 16

@@ -15,9 +15,12 @@ from rubricem_agent.rollout.tokens import stage_lookup
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
-from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations, unfounded_claims
-from rubricem_env.scaffold.parser import Block, Turn
+from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.claims import unfounded_claims
+from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_env.scaffold.turn import Block, Turn
+from rubricem_env.scaffold.violation import STRICT
 from rubricem_viewer import api
 from rubricem_viewer.records import number_or_none
 

@@ -39,7 +39,8 @@ from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.llm.usage import Meter
-from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
+from rubricem_env.scaffold.claims import unfounded_claims
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 _NAME_WIDTH = 40
 _SHOWN_DISAGREEMENTS = 10

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from rubricem_agent.policy.base import TokenSegment
 from rubricem_env.domain.base import Frozen, Stage, StageSpans, Text
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.scaffold.parser import Turn
+from rubricem_env.scaffold.turn import Turn
 
 NO_STAGE = -1
 """The stage id of prompt, tool and padding tokens: no stage, and not trained on."""

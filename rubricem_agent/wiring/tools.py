@@ -16,7 +16,6 @@ from rubricem_agent import config as configs
 from rubricem_agent.wiring.models import SEARCH_KEY, build_embedder, google_key_for, requires_extra, tool_key
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
 from rubricem_env.llm.limiter import LimiterOf, Rates, own_limiter
@@ -30,6 +29,7 @@ from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure, in_order
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
 from rubricem_env.tools.spec import DEFAULT_LIMIT, FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC, ToolSpec
+from rubricem_env.world.offline import shipped_toolbox
 
 if TYPE_CHECKING:
     from rubricem_env.tools.corpus_index import CorpusIndex

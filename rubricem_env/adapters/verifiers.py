@@ -14,7 +14,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Continue, Episode, Finished
-from rubricem_env.env.research_env import EnvSpec
+from rubricem_env.env.spec import EnvSpec
 from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")

@@ -20,7 +20,8 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
-from rubricem_env.scaffold.parser import Turn, parse_turn
+from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.turn import Turn
 from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, render_notice, render_observation
 
 

@@ -19,9 +19,12 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
-from rubricem_env.env.research_env import AnyText, Prompt, choose_query, make_env_spec, question_prompt, render_ansi
+from rubricem_env.env.render import render_ansi
+from rubricem_env.env.reset_options import choose_query
 from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_info, stages_of, stages_to_score, step_reward
+from rubricem_env.env.spec import Prompt, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
+from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
 
 Texts = tuple[str, ...]

@@ -32,9 +32,11 @@ from rubricem_env.judge.base import (
 from rubricem_env.judge.prompting import find_injections
 from rubricem_env.judge.rubrics import refuse_rubric
 from rubricem_env.judge.scoring import fulfillment, separating_rubrics
+from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.claims import answered_calls, is_same_query
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.grammar import PARENTS, PLAN, STATE_EVALUATION
-from rubricem_env.scaffold.parsed import ParsedTrajectory, answered_calls, find_citations, is_same_query
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 _WORD = re.compile(r"[^\W_]+(?:[.,:/-][^\W_]+)*")
 _TAG = re.compile(r"<[^<>]*>")

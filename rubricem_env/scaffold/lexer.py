@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rubricem_env.domain.base import REPLACEMENT
-from rubricem_env.scaffold.grammar import CANONICAL, CITE, GRAMMAR, Code, Role, Violation, violation
+from rubricem_env.scaffold.grammar import CANONICAL, CITE, GRAMMAR, Role
 from rubricem_env.scaffold.untrusted import GAP, spaced_names
+from rubricem_env.scaffold.violation import Code, Violation, violation
 
 _NAMES = "|".join(sorted(CANONICAL, key=len, reverse=True))
 _VALUE = r"""(?:"[^"<]{0,2000}+"|'[^'<]{0,2000}+'|[^\s"'<>][^\s<>]{0,2000}+)"""

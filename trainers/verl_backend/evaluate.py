@@ -25,9 +25,9 @@ from rubricem_agent.wiring.watch import merge_shards, saved_steps
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.offline import query_of, shipped_toolbox
 
 from ..settings import run_command
 

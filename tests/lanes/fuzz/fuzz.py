@@ -44,7 +44,6 @@ from rubricem_env.domain.trajectory import (
     load_trajectory,
 )
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
@@ -56,6 +55,7 @@ from rubricem_env.testing.judges import QUESTION, attempt
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import load_questions, shipped_corpus_path, shipped_questions_path
+from rubricem_env.world.offline import shipped_toolbox
 from tests.fakes import ManualTime, ScriptedModel, make_reflection, rubric
 from tests.redteam.test_bank_gate import ATTACKS
 from tests.replies import empty_proposal

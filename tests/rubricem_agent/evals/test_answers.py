@@ -21,11 +21,11 @@ from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.judgement import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.limiter import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.render import estimate_tokens
+from rubricem_env.world.offline import shipped_toolbox
 from tests.search_server import SearchReply, SearchServer
 
 EXAMPLE = Example(id="1", prompt_text="How wide is the Tall Fox?")

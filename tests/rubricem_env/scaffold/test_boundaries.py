@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_env.scaffold.parsed import find_boundaries
+from rubricem_env.scaffold.boundaries import find_boundaries
 from rubricem_env.scaffold.parser import parse_turn
 
 THINK = "<think>a</think>"  # 16 characters
