@@ -21,7 +21,7 @@ from rubricem_env.domain.judgement import (
     Unscored,
     shorten,
 )
-from rubricem_env.judge import prompting
+from rubricem_env.judge.prompting import digest, delimit, read_entries, shorten_middle, render_stages, QUESTION_CHARS, TRAJECTORY_TOKENS, GROUP_TOKENS, WireProposal, WirePurposes, WirePurpose, WireScores, WireScore, WireReflectionScores, WireReflectionScore
 from rubricem_env.judge.base import (
     EMPTY,
     CandidateScore,
@@ -45,7 +45,7 @@ _PROMPTS = {
     name: package_text("rubricem_env.judge", "prompts", f"{name}.md")
     for name in (PROPOSE, SCORE, REFLECT, ADMIT, _REPAIR)
 }
-_HASHES = {name: prompting.digest(text) for name, text in _PROMPTS.items()}
+_HASHES = {name: digest(text) for name, text in _PROMPTS.items()}
 MAX_PER_STAGE = 6
 """More than the prompt's targets, fewer than a reply could hold (choice B16)."""
 MIN_WEIGHT, MAX_WEIGHT = 1, 3
@@ -65,10 +65,10 @@ class AskSettings(Frozen):
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
     """For the reduced, answer-only call that follows them."""
     seed: int | None = None
-    trajectory_tokens: Annotated[int, Field(ge=512)] = prompting.TRAJECTORY_TOKENS
+    trajectory_tokens: Annotated[int, Field(ge=512)] = TRAJECTORY_TOKENS
     """Shown of one attempt, for scores and reflections. Longer ones are shortened: pages first, then the agent's steps,
     then the snippets that the answer cites, and the answer last. Lower it where the judge's context is small."""
-    group_tokens: Annotated[int, Field(ge=1_024)] = prompting.GROUP_TOKENS
+    group_tokens: Annotated[int, Field(ge=1_024)] = GROUP_TOKENS
     """Shown of all attempts of a group together, for proposals; each gets an equal part."""
     requires_quote: bool = True
     """A quality for which the judge can quote nothing scores 0; criteria of absence ("avoids ...") are exempt."""
@@ -98,7 +98,7 @@ class LLMJudge:
             return list(_read_proposal(parse_json_object(reply), provenance, refused=refused))
 
         request = self._request(
-            PROPOSE, _render_contrast(contrast, tokens=self._settings.group_tokens), schema=prompting.WireProposal
+            PROPOSE, _render_contrast(contrast, tokens=self._settings.group_tokens), schema=WireProposal
         )
         try:
             drafts = await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
@@ -167,14 +167,14 @@ class LLMJudge:
         if not (self._settings.second_reader and texts):
             return {}
         rows = [
-            {"index": at, "text": neutralize(prompting.shorten_middle(text, MAX_CANDIDATE_CHARS))}
+            {"index": at, "text": neutralize(shorten_middle(text, MAX_CANDIDATE_CHARS))}
             for at, text in texts.items()
         ]
-        asked = ("QUESTION", prompting.shorten_middle(neutralize(question), prompting.QUESTION_CHARS))
-        request = self._request(ADMIT, prompting.delimit([asked, ("TEXTS", rows)], seed), schema=prompting.WirePurposes)
+        asked = ("QUESTION", shorten_middle(neutralize(question), QUESTION_CHARS))
+        request = self._request(ADMIT, delimit([asked, ("TEXTS", rows)], seed), schema=WirePurposes)
 
-        def parse(reply: ChatReply) -> dict[int, prompting.WirePurpose]:
-            found, is_exact = prompting.read_entries(parse_json_object(reply), prompting.WirePurpose, asked=texts)
+        def parse(reply: ChatReply) -> dict[int, WirePurpose]:
+            found, is_exact = read_entries(parse_json_object(reply), WirePurpose, asked=texts)
             if not is_exact:
                 raise ModelError("it does not give every text one purpose", is_retryable=True)
             return found
@@ -206,11 +206,11 @@ class LLMJudge:
         ordered = sorted(request.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
         rubrics: Numbered = dict(enumerate(ordered, start=1))
         call = self._request(
-            SCORE, _render_scoring(request, rubrics, settings=self._settings), schema=prompting.WireScores
+            SCORE, _render_scoring(request, rubrics, settings=self._settings), schema=WireScores
         )
 
-        def parse(reply: ChatReply) -> tuple[dict[int, prompting.WireScore], bool]:
-            found, is_exact = prompting.read_entries(parse_json_object(reply), prompting.WireScore, asked=rubrics)
+        def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
+            found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
             if not found:
                 raise ModelError("it holds no usable entry for any index of CRITERIA", is_retryable=True)
             return found, is_exact
@@ -227,12 +227,12 @@ class LLMJudge:
         return ScoringResult(rubric_scores, failure=failure, prompt_hash=_HASHES[SCORE])
 
     async def _repair(
-        self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, prompting.WireScore]
-    ) -> dict[int, prompting.WireScore]:
+        self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, WireScore]
+    ) -> dict[int, WireScore]:
         """The entries of one more call, which names the missing indices. If it fails, the first reply stands."""
 
-        def parse(reply: ChatReply) -> dict[int, prompting.WireScore]:
-            return prompting.read_entries(parse_json_object(reply), prompting.WireScore, asked=rubrics)[0]
+        def parse(reply: ChatReply) -> dict[int, WireScore]:
+            return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
 
         missing = ", ".join(str(index) for index in rubrics if index not in found)
         again = _PROMPTS[_REPAIR].format(missing=missing or "none, but other indices were given")
@@ -250,15 +250,15 @@ class LLMJudge:
         request = self._request(
             REFLECT,
             _render_task(task, numbered, tokens=self._settings.trajectory_tokens),
-            schema=prompting.WireReflectionScores,
+            schema=WireReflectionScores,
         )
-        found: dict[int, prompting.WireReflectionScore] = {}
+        found: dict[int, WireReflectionScore] = {}
         detail = "the judge gave no usable scores for this candidate"
 
         def parse(reply: ChatReply) -> None:
             # Entries of incomplete replies are kept, for the case that no complete one comes.
             found.update(
-                prompting.read_entries(parse_json_object(reply), prompting.WireReflectionScore, asked=numbered)[0]
+                read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)[0]
             )
             missing = [number for number in numbered if number not in found]
             if missing:
@@ -282,7 +282,7 @@ def _render_contrast(contrast: Contrast, *, tokens: int) -> str:
     order = open_generator(contrast.seed, "order").permutation(len(contrast.trajectories))
     each = tokens // max(1, len(contrast.trajectories))
     attempts = [
-        {"attempt": f"T{number}", **prompting.render_stages(contrast.trajectories[chosen], tokens=each)}
+        {"attempt": f"T{number}", **render_stages(contrast.trajectories[chosen], tokens=each)}
         for number, chosen in enumerate(order, start=1)
     ]
     known = contrast.known
@@ -291,8 +291,8 @@ def _render_contrast(contrast: Contrast, *, tokens: int) -> str:
         "active": [_describe(entry.rubric) for entry in known.active],
         "retired": [_describe(entry.last.rubric) for entry in known.archive],
     }
-    question = prompting.shorten_middle(neutralize(contrast.question), prompting.QUESTION_CHARS)
-    return prompting.delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
+    question = shorten_middle(neutralize(contrast.question), QUESTION_CHARS)
+    return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
 
 
 _ABSENCE = re.compile(
@@ -376,7 +376,7 @@ def _fields(row: object) -> tuple[str, str, float | None]:
 
 def _render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskSettings) -> str:
     """Question, criteria, attempt and its answer, each in a delimited block: first what a group shares, which is cached."""
-    stages = prompting.render_stages(request.parsed, tokens=settings.trajectory_tokens)
+    stages = render_stages(request.parsed, tokens=settings.trajectory_tokens)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
     is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
@@ -390,27 +390,27 @@ def _render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: Ask
         for index, rubric in rubrics.items()
     ]
     contents = [
-        ("QUESTION", prompting.shorten_middle(neutralize(request.question), prompting.QUESTION_CHARS)),
+        ("QUESTION", shorten_middle(neutralize(request.question), QUESTION_CHARS)),
         ("CRITERIA", criteria),
         ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
         ("ANSWER", answer),
     ]
     # One seed for all attempts: that of the request differs between them, and with it all delimiters would.
-    return prompting.delimit(contents, settings.seed or 0)
+    return delimit(contents, settings.seed or 0)
 
 
 def _render_task(task: ReflectionTask, numbered: Mapping[int, int], *, tokens: int) -> str:
     candidates = [
-        {"index": number, "reflection": prompting.shorten_middle(task.candidates[index], MAX_CANDIDATE_CHARS)}
+        {"index": number, "reflection": shorten_middle(task.candidates[index], MAX_CANDIDATE_CHARS)}
         for number, index in numbered.items()
     ]
     contents = [
-        ("QUESTION", prompting.shorten_middle(neutralize(task.question), prompting.QUESTION_CHARS)),
-        ("TRAJECTORY", prompting.render_stages(task.parsed, tokens=tokens)),
+        ("QUESTION", shorten_middle(neutralize(task.question), QUESTION_CHARS)),
+        ("TRAJECTORY", render_stages(task.parsed, tokens=tokens)),
         ("MARKS", _render_scores(task)),
         ("CANDIDATES", candidates),
     ]
-    return prompting.delimit(contents, task.seed)
+    return delimit(contents, task.seed)
 
 
 def _render_scores(task: ReflectionTask) -> dict[str, Any]:

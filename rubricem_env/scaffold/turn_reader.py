@@ -1,5 +1,6 @@
-"""Reads any emission into one turn, tag by tag. The paper leaves these rules open:
+"""Reads any emission into one turn, tag by tag.
 
+The paper leaves these rules open:
 - The first action tag that closes after it was opened ends the turn. The text after it is cut, so that a turn is the
   same whether generation stopped there or continued.
 - Of several opening tags the first begins an answer, the last a tool call: an answer may mention a tag.
