@@ -23,8 +23,9 @@ from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import suggest_name, validating
-from rubricem_env.judge.base import Combine, JudgeSettings
-from rubricem_env.judge.llm_judge import AskSettings
+from rubricem_env.judge.ask_settings import AskSettings
+from rubricem_env.judge.ensemble import Combine
+from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.llm.limiter import Rates
 from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits

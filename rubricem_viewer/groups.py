@@ -13,7 +13,8 @@ from rubricem_agent.learn.record import RECORD_FOLDER, VOCABULARY_FILE, GroupEnt
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.scoring import fulfillment, score_variance
+from rubricem_env.judge.scoring import fulfillment
+from rubricem_env.judge.separation import score_variance
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_viewer import api, records, trajectories
 from rubricem_viewer.runs import RunFolder

@@ -27,7 +27,7 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import package_text, refuse_other_than_file, validating
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.judge.audit import Audit
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.judgements import GroupJudgement
 
 METRICS_FILE = "metrics.jsonl"
 SETTINGS_FILE = "config.json"

@@ -31,8 +31,8 @@ from rubricem_agent.rollout.tokens import PackedTokens, pack_tokens
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric, RubricSet
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.rubric_set import ActiveRubric, RetiredRubric, RubricSet
 
 RECORD_VERSION = 1
 RECORD_FOLDER = "record"

@@ -13,7 +13,7 @@ from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, pad_rows
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.judgements import GroupJudgement
 
 
 class Batch(NamedTuple):

@@ -28,8 +28,9 @@ from rubricem_env.concurrency import derive_seed, open_generator
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionTask
-from rubricem_env.judge.scoring import GroupJudgement, count_reasons
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.judgements import GroupJudgement, count_reasons
+from rubricem_env.judge.reflections import CandidateScore, ReflectionJudge, ReflectionTask
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 

@@ -16,8 +16,10 @@ from rubricem_agent.policy.base import TINY, Opening, Policy, model_folder, own_
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_env.judge.base import EnsembleJudge, Judge, ReflectionJudge
+from rubricem_env.judge.base import Judge
+from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.reflections import ReflectionJudge
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.chat import ChatModel
 from rubricem_env.llm.hosts import LOOPBACK, refuse_plain_http, url_host

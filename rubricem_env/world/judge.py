@@ -19,17 +19,12 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.judgement import FULL_SCORE, Judgement, Provenance, Rubric, RubricScore
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
-from rubricem_env.judge.base import (
-    CandidateScore,
-    Contrast,
-    Proposal,
-    ReflectionTask,
-    ScoringRequest,
-    ScoringResult,
-    present_stages,
-)
-from rubricem_env.judge.rules_judge import find_quote, judge_reflections, key_terms, plain_text
-from rubricem_env.judge.scoring import score_trajectory, separating_rubrics
+from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult, present_stages
+from rubricem_env.judge.key_terms import find_quote, key_terms, plain_text
+from rubricem_env.judge.reflections import CandidateScore, ReflectionTask
+from rubricem_env.judge.rules_for_reflections import judge_reflections
+from rubricem_env.judge.scoring import score_trajectory
+from rubricem_env.judge.separation import separating_rubrics
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
 

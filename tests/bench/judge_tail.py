@@ -24,7 +24,7 @@ import uvicorn
 
 from rubricem_env.judge.llm_judge import PROPOSE, SCORE, LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.limiter import Limiter, Rates
 from rubricem_env.llm.metered import MeteredModel

@@ -21,7 +21,7 @@ from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, policy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_viewer.records import RunRecordReader

@@ -44,9 +44,12 @@ from rubricem_env.domain.trajectory import (
     load_trajectory,
 )
 from rubricem_env.env.episode import Episode, Finished
+from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.base import Contrast, ScoringRequest
-from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
-from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubric_files import read_rubrics
+from rubricem_env.judge.rubric_set import RubricSet
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.scaffold.parsed import parse_trajectory

@@ -7,7 +7,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_env.world.offline import shipped_toolbox
 

@@ -11,7 +11,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, careless
 
 QUESTION = "Which is wider?"

@@ -13,7 +13,7 @@ from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, StageScore
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 
 TOKENS = RolloutTokens(ids=(9, 1, 2, 8, 3), stage_ids=(-1, 0, 0, -1, 3), logprobs=(0, -1, -2, 0, -3), prompt_length=1)
 

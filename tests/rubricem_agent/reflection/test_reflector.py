@@ -21,7 +21,7 @@ from rubricem_agent.reflection.reflector import (
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
-from rubricem_env.judge.base import CandidateScore
+from rubricem_env.judge.reflections import CandidateScore
 from rubricem_env.scaffold.parsed import parse_trajectory
 
 QUESTION = "How wide is the Tall Fox?"

@@ -9,8 +9,9 @@ import pytest
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import ReflectionScore, RubricScore, Unscored
-from rubricem_env.judge.base import EMPTY, ReflectionTask
-from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
+from rubricem_env.judge.ask_settings import AskSettings
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.reflections import EMPTY, ReflectionTask
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.retry import RetryPolicy

@@ -7,9 +7,9 @@ import pytest
 from rubricem_env.domain.base import STAGES
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.step import advance
-from rubricem_env.judge.base import Group
+from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.expert import AlmanacTeacher, Faults, draw_slips

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.judge.prompting import WireProposal, WireReflectionScores, WireScores
+from rubricem_env.judge.replies import WireProposal, WireReflectionScores, WireScores
 from rubricem_env.llm.ask import ask_once
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.gemini import GeminiModel

@@ -16,8 +16,8 @@ from rubricem_agent.policy.local import load_tokenizer
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.judge.base import JudgeSettings
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
+from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 from tests.fakes import make_reflection
 from trainers.local.crediting import credit_step

@@ -19,7 +19,7 @@ from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.step import advance
-from rubricem_env.judge.base import Group
+from rubricem_env.judge.group import Group
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.world.offline import offline_queries, shipped_toolbox
 from tests.fakes import make_reflection

@@ -8,7 +8,7 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.judge.pipeline import refuse_outage
+from rubricem_env.judge.outage import refuse_outage
 from trainers.verl_backend.rows import OURS, episode_row, reflection_row
 
 

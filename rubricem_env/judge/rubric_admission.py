@@ -1,0 +1,40 @@
+"""Decides whether a proposed rubric is admitted, or why it is refused."""
+
+import re
+
+from rubricem_env.domain.judgement import Rubric
+from rubricem_env.scaffold.admission import find_fault
+from rubricem_env.scaffold.copies import COPIED_WORDS, ShownText
+
+MAX_TITLE_CHARS = 200
+MAX_DESCRIPTION_CHARS = 1_500
+"""About twice the 80 words that the prompt asks for, in a language of long words."""
+_WORDING = re.compile(
+    r"\b(?:contains?|includes?|repeats?|(?:begins?|ends?|starts?)\s+with)\s+the\s+(?:exact\s+)?"
+    r"(?:phrase|string|token|sentence|words?)\s+[\"'“‘«](?P<quoted>[^\"'”’»]{2,})",
+    re.IGNORECASE,
+)
+_TAGS = re.compile(r"\b(?:xml\s+)?tags?\s+(?:is|are)\s+(?:present|closed)\b", re.IGNORECASE)
+
+
+def refuse_rubric(rubric: Rubric, shown: ShownText, *, question: str = "") -> str | None:
+    """Why the proposed rubric is refused, as "code: sentence", or None.
+
+    A rubric is a short criterion, in words of its own, that speaks of attempts: no page's text and no order to the judge.
+    """
+    text = f"{rubric.title}. {rubric.description}"
+    code, fault = "", ""
+    wording = _WORDING.search(text)
+    if not (rubric.title.strip() and rubric.description.strip()):
+        code, fault = "format", "has no title or no description"
+    elif len(rubric.title) > MAX_TITLE_CHARS or len(rubric.description) > MAX_DESCRIPTION_CHARS:
+        code, fault = "too_long", "is too long"
+    elif found := find_fault(rubric.title, "criterion", shown=shown, question=question) or find_fault(
+        rubric.description, "criterion", shown=shown, question=question
+    ):
+        code, fault = found.code, f"{found.sentence}: {found.shown}"
+    elif _TAGS.search(text) or (wording and shown.mentions(wording["quoted"])):
+        code, fault = "wording", "is about tags, or asks for words of a page"
+    elif shown.find_copy(f"{rubric.title} {rubric.description}"):
+        code, fault = "copied", f"copies {COPIED_WORDS} words in a row from a page"
+    return f"{code}: {rubric.stage.value} rubric {rubric.title[:60]!r} {fault}" if fault else None
