@@ -27,10 +27,11 @@ from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.ensemble import Combine
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.prices import FLASH, Dollars
 from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits
+from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.tools.engines import ENGINES
-from rubricem_env.world.expert import Faults
+from rubricem_env.world.expert_faults import Faults
 
 Section = TypeVar("Section", bound=BaseModel)
 GIVEN = "file:"

@@ -23,7 +23,7 @@ from rich.table import Table
 from rubricem_agent.files import writing
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.llm.usage import Dollars
+from rubricem_env.llm.prices import Dollars
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]

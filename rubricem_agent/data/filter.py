@@ -26,7 +26,8 @@ from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.violation import Code, Violation
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec, repair_call
+from rubricem_env.tools.repair import repair_call
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec
 
 QUOTE = '"'
 TOOL_SPECS = (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC)

@@ -13,8 +13,9 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import refuse_other_than_file, validating
 from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.llm.prices import PRICES, Price, price_of
 from rubricem_env.llm.thoughts import without_thoughts
-from rubricem_env.llm.usage import PRICES, Meter, Price, SpendLimitReached, Usage, price_of
+from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]

@@ -24,7 +24,7 @@ from rubricem_agent.evals.statistics import RunComparison, paired_bootstrap
 from rubricem_agent.evals.suite import PAPER, SUITE, find_benchmark
 from rubricem_agent.learn.metrics import flatten_settings
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.llm.usage import SHUT_DOWN
+from rubricem_env.llm.prices import SHUT_DOWN
 
 OWN = "this run: "
 """Begins the name of our own row among published ones."""

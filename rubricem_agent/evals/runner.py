@@ -19,10 +19,11 @@ from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
 from rubricem_env.llm.metered import CHARS_PER_TOKEN
+from rubricem_env.llm.prices import PRICES, Price
 from rubricem_env.llm.retry import RetryPolicy, call_with_retry
 from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.timing import Timing
-from rubricem_env.llm.usage import PRICES, Price, SpendLimitReached, Usage
+from rubricem_env.llm.usage import SpendLimitReached, Usage
 
 PURPOSE = "judge"
 OUTAGES_IN_A_ROW = 20

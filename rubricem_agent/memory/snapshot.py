@@ -22,7 +22,7 @@ from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, validating
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 
 SNAPSHOT_VERSION = 1

@@ -17,7 +17,7 @@ from rubricem_agent.memory.embed import Floats
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import BoundaryError, FileFormatError
 from rubricem_env.domain.inputs import read_text, validating
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.scaffold.folding import fold_letters
 
 ItemStatus = Literal[

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from rubricem_agent.policy.base import STOP_STRINGS, Opening, Sampling
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.llm.chat import ChatRequest, Delta
-from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
-from rubricem_env.llm.wires import Message
+from rubricem_env.llm.chat_wire import ChatWire
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.llm.wire import Message
 from rubricem_env.tools.render import estimate_tokens
 
 Layout = Literal["auto", "inline", "messages"]

@@ -26,7 +26,8 @@ from rubricem_agent.reflection.candidates import (
 )
 from rubricem_env.concurrency import derive_seed, open_generator
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
+from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, Unscored
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, count_reasons

@@ -27,8 +27,9 @@ from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
 from rubricem_env.llm.limiter import Limiter
 from rubricem_env.llm.metered import MeteredModel
 from rubricem_env.llm.pool import ModelPool
+from rubricem_env.llm.prices import PRICES, Price, price_of
 from rubricem_env.llm.timing import Timing
-from rubricem_env.llm.usage import PRICES, Meter, Price, price_of
+from rubricem_env.llm.usage import Meter
 
 if TYPE_CHECKING:
     from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
@@ -153,8 +154,11 @@ def _connect_served(
 ) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
     """A model behind one of the three wires, and its key."""
     with requires_extra("judge", f"a served {role}"):
-        from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
-        from rubricem_env.llm.wires import MessagesWire, ResponsesWire, Wire
+        from rubricem_env.llm.chat_wire import ChatWire
+        from rubricem_env.llm.messages_wire import MessagesWire
+        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+        from rubricem_env.llm.responses_wire import ResponsesWire
+        from rubricem_env.llm.wire import Wire
     wires: dict[str, Wire] = {configs.RESPONSES: ResponsesWire(), configs.ANTHROPIC: MessagesWire()}
     wire = wires.get(spec.backend, ChatWire())
     home = _ANTHROPIC_HOST if spec.backend == configs.ANTHROPIC else _OPENAI_HOST

@@ -14,13 +14,12 @@ from rubricem_env.domain.judgement import (
     Judgement as Judgement,
     Polarity as Polarity,
     Provenance as Provenance,
-    Reflection as Reflection,
-    ReflectionScore as ReflectionScore,
     Rubric as Rubric,
     StageScore as StageScore,
     Unscored as Unscored,
     UnscoredReason as UnscoredReason,
 )
+from rubricem_env.domain.reflection import Reflection as Reflection, ReflectionScore as ReflectionScore
 from rubricem_env.domain.trajectory import (
     AnswerFormat as AnswerFormat,
     Ending as Ending,

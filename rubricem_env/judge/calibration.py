@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.base import STAGES, Frozen, Stage
-from rubricem_env.domain.judgement import Rubric, RubricScore, Score
+from rubricem_env.domain.judgement import Rubric, RubricScore
+from rubricem_env.domain.scale import Score
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.agreement import Agreement, measure_agreement
 from rubricem_env.judge.base import Judge, ScoringRequest

@@ -8,7 +8,8 @@ from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.inputs import package_text
-from rubricem_env.domain.judgement import Provenance, ReflectionScore, Rubric, RubricScore, Unscored, shorten
+from rubricem_env.domain.judgement import Provenance, Rubric, RubricScore, Unscored, shorten
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.delimiters import delimit

@@ -2,7 +2,8 @@
 
 from typing import Literal, NamedTuple, Protocol
 
-from rubricem_env.domain.judgement import Judgement, ReflectionScore, Rubric, Unscored
+from rubricem_env.domain.judgement import Judgement, Rubric, Unscored
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 EMPTY = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)

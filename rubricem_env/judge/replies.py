@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 from pydantic import ValidationError, create_model
 
 from rubricem_env.domain.base import Frozen, UnitScore
-from rubricem_env.domain.judgement import Score
+from rubricem_env.domain.scale import Score
 
 
 # No field of a reply has a default, as strict server schemas demand.

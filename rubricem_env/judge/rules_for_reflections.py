@@ -3,7 +3,8 @@
 import re
 
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import ReflectionScore, Rubric, RubricScore, StageScore
+from rubricem_env.domain.judgement import Rubric, RubricScore, StageScore
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.judge.key_terms import covered_share, find_quote, key_terms
 from rubricem_env.judge.reflections import EMPTY, CandidateScore, ReflectionTask
 from rubricem_env.judge.scoring import fulfillment

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import FULL_SCORE, Judgement, Rubric, RubricScore, StageScore, Unscored
+from rubricem_env.domain.judgement import Judgement, Rubric, RubricScore, StageScore, Unscored
+from rubricem_env.domain.scale import FULL_SCORE
 
 MISSING = StageScore(score=0.0, missing=True)
 """The score of a stage that never happened. No judge is asked: an empty stage avoids every flaw and would score 1."""

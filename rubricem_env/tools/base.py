@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.llm.keys import Redactor
-from rubricem_env.tools.spec import ToolSpec, repair_call
+from rubricem_env.tools.repair import repair_call
+from rubricem_env.tools.spec import ToolSpec
 
 
 class Tool(Protocol):

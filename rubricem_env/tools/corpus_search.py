@@ -18,8 +18,9 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult
+from rubricem_env.tools.arguments import read_years
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
-from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, read_years
+from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC
 
 _WORD = re.compile(r"[^\W_]+")
 _SIGN = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")

@@ -16,9 +16,10 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.limiter import Rates
-from rubricem_env.llm.usage import Dollars
-from rubricem_env.tools.guard import ToolFailure
-from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, read_years
+from rubricem_env.llm.prices import Dollars
+from rubricem_env.tools.arguments import read_years
+from rubricem_env.tools.failures import ToolFailure
+from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec
 
 _JOINT = " [...] "
 """Between two excerpts of one page."""

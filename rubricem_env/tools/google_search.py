@@ -10,8 +10,9 @@ from pydantic import SecretStr
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.gemini import open_client, read_candidate, read_retry_after, read_usage
 from rubricem_env.llm.hosts import url_host
-from rubricem_env.llm.usage import FLASH, Usage
-from rubricem_env.tools.guard import ToolFailure, http_failure, malformed_reply
+from rubricem_env.llm.prices import FLASH
+from rubricem_env.llm.usage import Usage
+from rubricem_env.tools.failures import ToolFailure, http_failure, malformed_reply
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 
 _JOINT = " [...] "

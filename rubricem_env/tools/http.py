@@ -18,7 +18,7 @@ from rubricem_env.llm.http_failures import is_web_page
 from rubricem_env.llm.retry import parse_retry_after
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.engines import ENGINES, WIRES
-from rubricem_env.tools.guard import ToolFailure, http_failure, malformed_reply
+from rubricem_env.tools.failures import ToolFailure, http_failure, malformed_reply
 
 Content = TypeVar("Content")
 ACCEPT_ENCODING = "gzip, deflate"

@@ -9,17 +9,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rubricem_env.tools.corpus_search import Document
-from rubricem_env.world.entities import (
-    DOMAINS,
-    Domain,
-    Entity,
-    Fact,
-    domain_named,
-    open_stream,
-    pick,
-    shuffled,
-    split_sizes,
-)
+from rubricem_env.world.draws import open_stream, pick, shuffled
+from rubricem_env.world.entities import Entity, Fact
+from rubricem_env.world.names import split_sizes
+from rubricem_env.world.vocabulary import DOMAINS, Domain, domain_named
 
 DocumentKind = Literal[
     "page", "sheet", "note", "stale", "change", "letter", "ruling", "dead_end", "table", "convention", "hostile"

@@ -17,7 +17,8 @@ from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
-from rubricem_env.domain.judgement import FULL_SCORE, Judgement, Provenance, Rubric, RubricScore
+from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, RubricScore
+from rubricem_env.domain.scale import FULL_SCORE
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult, present_stages
 from rubricem_env.judge.key_terms import find_quote, key_terms, plain_text
@@ -26,7 +27,8 @@ from rubricem_env.judge.rules_for_reflections import judge_reflections
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.judge.separation import separating_rubrics
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
+from rubricem_env.world.needs import ImplicitNeed, Need, Trap, mentions
+from rubricem_env.world.questions import Question
 
 # The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
 _PAGE = re.compile(r'<snippet id="[^"]+">[^\n]*?https://almanac\.example/(\w+)\n')

@@ -19,7 +19,8 @@ from rubricem_agent.memory.store import BankItem, MemoryStore, StoredItem
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, policy

@@ -14,7 +14,8 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens, pack_tokens
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, RubricScore, StageScore, Unscored
+from rubricem_env.domain.judgement import Judgement, RubricScore, StageScore, Unscored
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.judge.rubric_set import ActiveRubric, RetiredRubric

@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 
 from rubricem_agent.memory.store import BankItem
-from rubricem_env.domain.judgement import Provenance, Reflection, ReflectionScore
+from rubricem_env.domain.judgement import Provenance
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.world.expert import lesson_of
+from rubricem_env.world.lessons import lesson_of
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts
 from trainers.local.ssgrpo import train

@@ -7,7 +7,7 @@ from rubricem_agent.files import sha256
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.questions import Truth
+from rubricem_env.world.needs import Truth
 
 NEED, CONVENTION, TRAP = 1.0, 0.5, -1.0
 """The weights of the world's own answer rubrics."""

@@ -14,7 +14,7 @@ from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Reflection, ReflectionScore
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_viewer.ablation import ABLATION_FILE
 

@@ -19,7 +19,8 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.llm.timing import Timing
 from rubricem_env.testing.loopback import free_port
-from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
+from rubricem_env.tools.mcp_client import McpLink, McpToolbox
+from rubricem_env.tools.mcp_session import open_http
 
 TOKEN = "sesame-sesame-sesame"
 CALL = ToolCall(name="google_search", query="Tall Fox width")

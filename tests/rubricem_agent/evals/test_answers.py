@@ -19,7 +19,7 @@ from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.limiter import LimiterProtocol, Rates, own_limiter

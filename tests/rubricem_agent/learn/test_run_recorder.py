@@ -10,7 +10,8 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, careless
 

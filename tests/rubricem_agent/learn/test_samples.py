@@ -11,7 +11,8 @@ from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Judgement, ReflectionScore, StageScore
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 

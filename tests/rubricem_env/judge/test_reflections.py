@@ -8,7 +8,8 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import ReflectionScore, RubricScore, Unscored
+from rubricem_env.domain.judgement import RubricScore, Unscored
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.reflections import EMPTY, ReflectionTask

@@ -12,7 +12,8 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.expert import AlmanacTeacher, Faults, draw_slips
+from rubricem_env.world.expert import AlmanacTeacher
+from rubricem_env.world.expert_faults import Faults, draw_slips
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.offline import query_of, shipped_toolbox
 

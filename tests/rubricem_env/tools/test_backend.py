@@ -11,7 +11,8 @@ from rubricem_env.llm.limiter import Rates
 from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.usage import Meter, SpendLimits, Usage
 from rubricem_env.testing.episodes import FOUND
-from rubricem_env.tools.guard import GuardedTool, GuardSettings, ToolFailure, http_failure, result_of_failure
+from rubricem_env.tools.failures import ToolFailure, http_failure, result_of_failure
+from rubricem_env.tools.guard import GuardedTool, GuardSettings
 from tests.fakes import ManualTime, ScriptedBackend
 
 CALL = ToolCall(name="google_search", query="Tall Fox")

@@ -13,8 +13,10 @@ from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
-from rubricem_env.world.expert import SOUND, AlmanacTeacher, Faults, Slips, draw_slips, lesson_after, lesson_of
+from rubricem_env.world.expert import AlmanacTeacher
+from rubricem_env.world.expert_faults import Faults, Slips, draw_slips
 from rubricem_env.world.judge import Evidence, true_quality
+from rubricem_env.world.lessons import SOUND, lesson_after, lesson_of
 from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_env.world.questions import Question
 
