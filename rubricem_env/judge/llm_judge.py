@@ -7,7 +7,6 @@ from pydantic import BaseModel
 from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.judgement import Provenance, Rubric, RubricScore, Unscored, shorten
 from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.judge.ask_settings import AskSettings
@@ -34,7 +33,7 @@ from rubricem_env.judge.request_blocks import (
 )
 from rubricem_env.judge.rubric_admission import refuse_rubric
 from rubricem_env.judge.shown_attempt import QUESTION_CHARS, shorten_middle
-from rubricem_env.judge.templates import digest
+from rubricem_env.judge.templates import ADMIT, PROMPT_HASHES, PROPOSE, REFLECT, SCORE, SYSTEM_PROMPTS, repair_request
 from rubricem_env.llm.ask import ask_for
 from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
 from rubricem_env.llm.json_reply import parse_json_object
@@ -42,13 +41,6 @@ from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.timing import Timing
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.untrusted import neutralize
-
-PROPOSE, SCORE, REFLECT, ADMIT, REPAIR = "propose", "score", "reflect", "admit", "repair"
-PROMPTS = {
-    name: package_text("rubricem_env.judge", "prompts", f"{name}.md")
-    for name in (PROPOSE, SCORE, REFLECT, ADMIT, REPAIR)
-}
-HASHES = {name: digest(text) for name, text in PROMPTS.items()}
 
 
 class LLMJudge:
@@ -62,7 +54,7 @@ class LLMJudge:
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """Rubrics from one call for the whole group; each proposed rubric is admitted or refused by itself."""
-        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=HASHES[PROPOSE])
+        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=PROMPT_HASHES[PROPOSE])
         refused: list[str] = []
 
         def parse(reply: ChatReply) -> list[Rubric]:
@@ -126,7 +118,7 @@ class LLMJudge:
     def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
         return ChatRequest(
             prompt=blocks,
-            system=PROMPTS[purpose],
+            system=SYSTEM_PROMPTS[purpose],
             schema=schema,
             purpose=purpose,
             temperature=self._settings.temperature,
@@ -192,8 +184,8 @@ class LLMJudge:
             for index, entry in sorted(found.items())
         }
         left = len(rubrics) - len(rubric_scores)
-        failure = f"{left} of {len(rubrics)} criteria came back without a usable mark" if left else ""
-        return ScoringResult(rubric_scores, failure=failure, prompt_hash=HASHES[SCORE])
+        failure = f"{left} of {len(rubrics)} criteria came back without a usable score" if left else ""
+        return ScoringResult(rubric_scores, failure=failure, prompt_hash=PROMPT_HASHES[SCORE])
 
     async def _repair(
         self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, WireScore]
@@ -203,8 +195,7 @@ class LLMJudge:
         def parse(reply: ChatReply) -> dict[int, WireScore]:
             return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
 
-        missing = ", ".join(str(index) for index in rubrics if index not in found)
-        again = PROMPTS[REPAIR].format(missing=missing or "none, but other indices were given")
+        again = repair_request(index for index in rubrics if index not in found)
         once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
         repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
         try:

@@ -8,9 +8,18 @@ from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
 
-MAX_PER_STAGE = 6
-"""More than the prompt's targets, fewer than a reply could hold (choice B16)."""
-MIN_WEIGHT, MAX_WEIGHT = 1, 3
+RUBRICS_PER_STAGE = "1 to 4"
+"""How many rubrics the prompt asks for in the stages plan, research and review."""
+RUBRICS_PER_ANSWER = "2 to 5"
+"""How many rubrics the prompt asks for in the stage answer."""
+ACCEPTED_PER_STAGE = 6
+"""How many rubrics of a stage are taken from one reply: more than the prompt asks for, fewer than a reply could hold."""
+TITLE_WORDS = 10
+"""The longest title that the prompt asks for."""
+DESCRIPTION_WORDS = 80
+"""The longest description that the prompt asks for."""
+WEIGHTS = {1: "minor", 2: "important", 3: "critical"}
+"""The weights that a judge model may give, with their meaning."""
 
 
 def read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refused: list[str]) -> Iterator[Rubric]:
@@ -28,9 +37,10 @@ def read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refuse
             _read_stage(lists if isinstance(lists, dict) else {}, stage, provenance=provenance, refused=refused)
         )
         refused += [
-            f"too_many: {stage.value} rubric {draft.title[:60]!r} is one too many" for draft in drafts[MAX_PER_STAGE:]
+            f"too_many: {stage.value} rubric {draft.title[:60]!r} is one too many"
+            for draft in drafts[ACCEPTED_PER_STAGE:]
         ]
-        yield from drafts[:MAX_PER_STAGE]
+        yield from drafts[:ACCEPTED_PER_STAGE]
 
 
 def _read_stage(
@@ -43,7 +53,7 @@ def _read_stage(
             if not (title and description) or weight is None:
                 refused.append(f"format: {stage.value} rubric {title[:60]!r} lacks a title, a description or a weight")
                 continue
-            clamped = min(MAX_WEIGHT, max(MIN_WEIGHT, weight))
+            clamped = min(max(WEIGHTS), max(min(WEIGHTS), weight))
             if clamped != weight:
                 refused.append(
                     f"weight: {stage.value} rubric {title[:60]!r} had the weight {weight:g}; taken as {clamped:g}"

@@ -77,7 +77,7 @@ def render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskS
     contents = [
         ("QUESTION", shorten_middle(neutralize(request.question), QUESTION_CHARS)),
         ("CRITERIA", criteria),
-        ("TRAJECTORY", {"left_out": "only the answer is to be marked"} if is_reduced else stages),
+        ("TRAJECTORY", {"left_out": "only the answer is to be scored"} if is_reduced else stages),
         ("ANSWER", answer),
     ]
     # One seed for all attempts: that of the request differs between them, and with it all delimiters would.
@@ -92,7 +92,7 @@ def render_reflection_task(task: ReflectionTask, numbered: Mapping[int, int], *,
     contents = [
         ("QUESTION", shorten_middle(neutralize(task.question), QUESTION_CHARS)),
         ("TRAJECTORY", render_stages(task.parsed, tokens=tokens)),
-        ("MARKS", _render_scores(task)),
+        ("SCORES", _render_scores(task)),
         ("CANDIDATES", candidates),
     ]
     return delimit(contents, task.seed)

@@ -12,13 +12,14 @@ def score_variance(scores: Sequence[float]) -> float:
     return pvariance(scores) if scores else 0.0
 
 
-MAX_PER_STAGE = 4
-"""Rubrics that a judge without a model proposes for one stage."""
+SEPARATING_PER_STAGE = 4
+"""How many rubrics of a stage a judge without a model proposes."""
 
 
 def separating_rubrics(judged: Iterable[tuple[Rubric, Sequence[float]]]) -> Iterator[Rubric]:
     """The rubrics whose scores differ over a group, by stage; of each stage the few that separate it best."""
     rated = [(score_variance(scores), rubric) for rubric, scores in judged]
-    rated.sort(key=lambda one: (-one[0], -one[1].weight, one[1].title))
+    rated.sort(key=lambda pair: (-pair[0], -pair[1].weight, pair[1].title))
     for stage in STAGES:
-        yield from [rubric for variance, rubric in rated if variance > 0 and rubric.stage is stage][:MAX_PER_STAGE]
+        separating = [rubric for variance, rubric in rated if variance > 0 and rubric.stage is stage]
+        yield from separating[:SEPARATING_PER_STAGE]
