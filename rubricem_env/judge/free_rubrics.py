@@ -11,7 +11,8 @@ from rubricem_env.judge.facts import Facts
 from rubricem_env.judge.key_terms import cover, key_terms, key_words
 from rubricem_env.judge.rules import Rule, Scored, score_cover
 
-FULL_SHARE, PARTIAL_SHARE = 2 / 3, 1 / 3
+FULL_SHARE = 2 / 3
+PARTIAL_SHARE = 1 / 3
 MAX_POOLED_TERMS = 6
 POOLED_STAGES = MappingProxyType(
     {
@@ -24,21 +25,22 @@ TERMS_LABEL = "key terms:"
 
 
 def score_by_terms(rubric: Rubric, facts: Facts) -> Scored:
-    """2 where two thirds of the rubric's key terms are in the stage, 1 where one third is.
+    """The full score where two thirds of the rubric's key terms are in the stage, the partial where one third is.
 
     The terms are those listed after "key terms:" in the description, or else all of its content words.
     """
     terms = key_terms(rubric.description.partition(TERMS_LABEL)[2] or rubric.description)
     text = facts.stage_text(rubric.stage)
-    score, reason = score_cover(terms, text, full=FULL_SHARE, partial=PARTIAL_SHARE, otherwise="without")
-    return score if terms else 0, f"{len(cover(terms, text))} of {len(terms)} key terms: {reason}"
+    scored = score_cover(terms, text, full=FULL_SHARE, partial=PARTIAL_SHARE, otherwise="without")
+    reason = f"{len(cover(terms, text))} of {len(terms)} key terms: {scored.reason}"
+    return Scored(scored.score if terms else 0, reason)
 
 
 def pooled_rules(group: Sequence[Facts], rules: Sequence[Rule]) -> Iterator[Rule]:
     """Rules of whether later stages serve the dimensions that at least two of the group's plans named.
 
-    The agents' own rubrics are only a reference: no attempt is scored by its own rubric. Weight and provenance are those
-    of the given rules.
+    The agents' own rubrics are only a reference: no attempt is scored by its own rubric. The provenance is that of the
+    given rules.
     """
     words: dict[str, str] = {}
     named: Counter[str] = Counter()
@@ -53,6 +55,6 @@ def pooled_rules(group: Sequence[Facts], rules: Sequence[Rule]) -> Iterator[Rule
     description = f"The stage serves dimensions that more than one plan named; {TERMS_LABEL} {listed}."
     for stage, title in POOLED_STAGES.items():
         rubric = Rubric(
-            stage=stage, title=title, description=description, weight=2.0, provenance=rules[0][0].provenance
+            stage=stage, title=title, description=description, weight=2.0, provenance=rules[0].rubric.provenance
         )
-        yield rubric, partial(score_by_terms, rubric)
+        yield Rule(rubric, partial(score_by_terms, rubric))

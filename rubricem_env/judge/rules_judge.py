@@ -29,8 +29,11 @@ class RulesJudge:
         shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
         rules = rules_for(contrast.question, contrast.step)
         rated = [
-            (rubric, [float(score(facts)[0]) for facts in group if facts.parsed.happened(rubric.stage)])
-            for rubric, score in (*rules, *pooled_rules(group, rules))
+            (
+                rule.rubric,
+                [float(rule.score(facts).score) for facts in group if facts.parsed.happened(rule.rubric.stage)],
+            )
+            for rule in (*rules, *pooled_rules(group, rules))
         ]
         drafts = tuple(separating_rubrics(rated))
         faults = [refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
@@ -40,13 +43,14 @@ class RulesJudge:
     async def score(self, request: ScoringRequest) -> ScoringResult:
         """Scores for every rubric of a stage that happened: by its rule, or by its key terms where it has none."""
         facts = gather_facts(request.question, request.parsed)
-        rules = {rubric.id: score for rubric, score in rules_for(request.question)}
+        rules = {rule.rubric.id: rule.score for rule in rules_for(request.question)}
         there = set(present_stages(request.parsed))
         rubric_scores = {}
         for rubric in request.rubrics:
             if rubric.stage in there:
-                score, reason = rules.get(rubric.id, partial(score_by_terms, rubric))(facts)
-                rubric_scores[rubric.id] = RubricScore.whole(rubric.id, score, reason)
+                score_facts = rules.get(rubric.id) or partial(score_by_terms, rubric)
+                scored = score_facts(facts)
+                rubric_scores[rubric.id] = RubricScore.whole(rubric.id, scored.score, scored.reason)
         return ScoringResult(rubric_scores)
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
