@@ -1,4 +1,11 @@
-from rubricem_env.domain.base import STAGES as STAGES, Span as Span, Stage as Stage, StageSpans as StageSpans
+from rubricem_env.domain.base import (
+    STAGES as STAGES,
+    Count as Count,
+    PositiveCount as PositiveCount,
+    Span as Span,
+    Stage as Stage,
+    StageSpans as StageSpans,
+)
 from rubricem_env.domain.errors import (
     BoundaryError as BoundaryError,
     ConfigError as ConfigError,

@@ -147,7 +147,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         which its last episode ends: every stage of every episode at once. An episode whose answer has been paid joins
         no later group of its question.
         """
-        payouts: list[Payout] = [(None, ())] * len(episodes)
+        payouts = [Payout()] * len(episodes)
         scorer = self.env_spec.scorer
         if scorer is None:
             return payouts
@@ -159,7 +159,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             for index, judgement in zip(group, judgements, strict=True):
                 owed = tuple(stage for stage in stages if stage not in self._paid[index])
                 self._paid[index] += owed
-                payouts[index] = (judgement, owed)
+                payouts[index] = Payout(judgement, owed)
         return payouts
 
     def _due(self, episodes: Sequence[Episode]) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:

@@ -5,12 +5,12 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
-from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
+from rubricem_env.domain.base import STAGES, Frozen, PositiveCount, Stage, UnitScore
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.agreement import measure_agreement
@@ -25,9 +25,9 @@ class AuditSettings(Frozen):
 
     share: UnitScore = 0.1
     """Of the rollouts that the training judge scored stage by stage."""
-    warm_up: Annotated[int, Field(ge=1)] = 5
+    warm_up: PositiveCount = 5
     """Audits whose mean gap is the baseline."""
-    window: Annotated[int, Field(ge=1)] = 5
+    window: PositiveCount = 5
     """Audits whose mean gap is compared with the baseline."""
     widening: UnitScore = 0.15
     """How much the gap may grow beyond the baseline."""

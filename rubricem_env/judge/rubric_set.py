@@ -2,24 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from rubricem_env.domain.base import STAGES, Frozen, Stage
+from rubricem_env.domain.base import STAGES, Count, Frozen, Stage
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.separation import score_variance
-
-Step = Annotated[int, Field(ge=0)]
 
 
 class StageCaps(Frozen):
     """How many active rubrics each stage keeps; the defaults are the paper's (section C.4)."""
 
-    plan: Annotated[int, Field(ge=0)] = 3
-    research: Annotated[int, Field(ge=0)] = 2
-    review: Annotated[int, Field(ge=0)] = 2
-    answer: Annotated[int, Field(ge=0)] = 3
+    plan: Count = 3
+    research: Count = 2
+    review: Count = 2
+    answer: Count = 3
 
     def of(self, stage: Stage) -> int:
         return (self.plan, self.research, self.review, self.answer)[stage.position]
@@ -29,8 +25,8 @@ class ActiveRubric(Frozen):
     """A rubric in use."""
 
     rubric: Rubric
-    created_step: Step
-    last_step: Step
+    created_step: Count
+    last_step: Count
     """When it was last proposed."""
     variance: float | None = None
     """Of its scores, when they were last measured; None if never."""
@@ -51,7 +47,7 @@ class RetiredRubric(Frozen):
 
     last: ActiveRubric
     reason: RetiredReason
-    retired_step: Step
+    retired_step: Count
 
 
 class RubricSet(Frozen):

@@ -1,10 +1,6 @@
 """How a step is judged: caps of rubrics, dropout, and when the step stops."""
 
-from typing import Annotated
-
-from pydantic import Field
-
-from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.base import Count, Frozen, UnitScore
 from rubricem_env.judge.rubric_set import StageCaps
 
 
@@ -12,7 +8,7 @@ class JudgeSettings(Frozen):
     """How rubrics are kept, and when a step is stopped. The defaults are the paper's."""
 
     caps: StageCaps = StageCaps()
-    archive_limit: Annotated[int, Field(ge=0)] = 50
+    archive_limit: Count = 50
     """Retired rubrics kept for each question; the oldest are dropped first."""
     dropout: UnitScore = 0.0
     """The share of active rubrics left out, drawn anew each step, so that a policy cannot rely on one."""

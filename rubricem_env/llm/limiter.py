@@ -3,23 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from pydantic import Field
-
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.llm.deadline import stand_still
 from rubricem_env.llm.timing import Timing
-
-Rate = Annotated[int, Field(ge=1)]
 
 
 class Rates(Frozen):
     """What the server allows; None means no limit."""
 
-    concurrency: Rate = 256
-    requests_per_minute: Rate | None = None
-    tokens_per_minute: Rate | None = None
+    concurrency: PositiveCount = 256
+    requests_per_minute: PositiveCount | None = None
+    tokens_per_minute: PositiveCount | None = None
 
 
 class Limiter:

@@ -5,8 +5,9 @@ from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
 
+from rubricem_env.domain.base import Count
 from rubricem_env.llm.chat import Finish
-from rubricem_env.llm.usage import Count, Usage
+from rubricem_env.llm.usage import Usage
 from rubricem_env.llm.wire import raise_reported
 
 _FINISH: Mapping[str, Finish] = {

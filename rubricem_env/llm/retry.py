@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import BoundaryError, boundary
 from rubricem_env.llm.deadline import DEADLINE, Deadline
 from rubricem_env.llm.timing import Timing
@@ -21,7 +21,7 @@ RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 class RetryPolicy(Frozen):
     """How often, how fast and for how long. The defaults are the paper's five retries within ten minutes."""
 
-    attempts: Annotated[int, Field(ge=1)] = 6
+    attempts: PositiveCount = 6
     """The first try included."""
     initial_delay: Annotated[float, Field(gt=0)] = 1.0
     """Seconds before the second try; doubled by `factor` for each one after it."""

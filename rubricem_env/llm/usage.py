@@ -3,16 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from pydantic import Field
-
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Count, Frozen
 from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.llm.prices import PRICES, Price, price_of
-
-Count = Annotated[int, Field(ge=0)]
+from rubricem_env.llm.prices import PRICES, Dollars, Price, price_of
 
 
 class SpendLimitReached(RubricEMError):
@@ -44,7 +40,7 @@ class SpendLimits(Frozen):
 
     calls: Count | None = None
     tokens: Count | None = None
-    dollars: Annotated[float, Field(ge=0)] | None = None
+    dollars: Dollars | None = None
 
     def share(self, parts: int) -> "SpendLimits":
         """Each part's share; at least one call and one token."""
@@ -56,7 +52,7 @@ class Spent(Frozen):
     """What one phase used. The price of `unpriced_calls` is unknown: their models are in no price table."""
 
     usage: Usage = Usage()
-    dollars: Annotated[float, Field(ge=0)] = 0.0
+    dollars: Dollars = 0.0
     unpriced_calls: Count = 0
 
 

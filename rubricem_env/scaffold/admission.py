@@ -94,8 +94,8 @@ def find_fault(text: str, kind: Kind, *, shown: ShownText | None = None, questio
     if speech is None and kind != "question":
         speech = find_misplaced(text, is_criterion=kind == "criterion")
     if speech is not None:
-        code, passage = speech
-        return Fault(code, "gives an order to a model" if code == "order" else "speaks to a judge", passage)
+        sentence = "gives an order to a model" if speech.kind == "order" else "speaks to a judge"
+        return Fault(speech.kind, sentence, speech.passage)
     foreign = find_foreign(text, question)
     return Fault("script", "is in a language that is not the question's", foreign) if foreign else None
 

@@ -9,7 +9,7 @@ The judge prompt of the paper (section C.3) settles what the main text leaves op
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rubricem_env.domain.base import STAGES, Span, StageSpans
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, THINK
@@ -17,16 +17,24 @@ from rubricem_env.scaffold.turn import Block, Turn
 
 ReviewStart = Literal["think", "review_tag"]
 """Where the Review stage begins; the final state evaluation goes with it under "think"."""
-Placed = tuple[int, Block, Turn]
-"""A block after the place in the policy's joined text where it begins, and before its turn."""
 
 
-def place_blocks(turns: Sequence[Turn]) -> tuple[Placed, ...]:
+class PlacedBlock(NamedTuple):
+    """A block with its place in the policy's joined text."""
+
+    start: int
+    """Where the block begins in the joined text."""
+    block: Block
+    turn: Turn
+    """The turn that the block is part of."""
+
+
+def place_blocks(turns: Sequence[Turn]) -> tuple[PlacedBlock, ...]:
     placed = []
     offset = 0
     for turn in turns:
         for block in turn.blocks:
-            placed.append((offset + block.start, block, turn))
+            placed.append(PlacedBlock(offset + block.start, block, turn))
         offset += len(turn.text)
     return tuple(placed)
 
@@ -38,11 +46,11 @@ def find_boundaries(turns: Sequence[Turn], *, review_start: ReviewStart = "think
 
 
 def boundaries_of(
-    turns: Sequence[Turn], blocks: Sequence[Placed], answer: Placed | None, review_start: ReviewStart
+    turns: Sequence[Turn], blocks: Sequence[PlacedBlock], answer: PlacedBlock | None, review_start: ReviewStart
 ) -> StageSpans:
     size = sum(len(turn.text) for turn in turns)
     plan_end = _plan_end(blocks)
-    begins = size if answer is None else answer[0]
+    begins = size if answer is None else answer.start
     review = _find_review(blocks, begins, plan_end)
     if review is None:
         cuts = (0, plan_end, begins, begins, size)
@@ -55,7 +63,7 @@ def boundaries_of(
     return {stage: Span(start, end) for stage, (start, end) in spans if end > start}
 
 
-def _plan_end(blocks: Iterable[Placed]) -> int:
+def _plan_end(blocks: Iterable[PlacedBlock]) -> int:
     """The end of the first plan; 0 if none comes before the first tool call."""
     for start, block, turn in blocks:
         if block.name == PLAN:
@@ -65,14 +73,14 @@ def _plan_end(blocks: Iterable[Placed]) -> int:
     return 0
 
 
-def find_answer(turns: Sequence[Turn], blocks: Sequence[Placed]) -> Placed | None:
+def find_answer(turns: Sequence[Turn], blocks: Sequence[PlacedBlock]) -> PlacedBlock | None:
     """The answer that ends the episode, or the unclosed one at the end of the text."""
-    answers = [placed for placed in blocks if placed[1].name == ANSWER]
-    closed = next((placed for placed in answers if placed[2].answer is not None), None)
-    return closed or next((placed for placed in answers[-1:] if placed[2] is turns[-1]), None)
+    answers = [placed for placed in blocks if placed.block.name == ANSWER]
+    closed = next((placed for placed in answers if placed.turn.answer is not None), None)
+    return closed or next((placed for placed in answers[-1:] if placed.turn is turns[-1]), None)
 
 
-def _find_review(blocks: Sequence[Placed], limit: int, plan_end: int) -> Span | None:
+def _find_review(blocks: Sequence[PlacedBlock], limit: int, plan_end: int) -> Span | None:
     """The last review before the limit, which is the answer or the end, that no tool call follows."""
     for start, block, turn in reversed(blocks):
         if start < limit and turn.call is not None:
@@ -82,7 +90,7 @@ def _find_review(blocks: Sequence[Placed], limit: int, plan_end: int) -> Span | 
     return None
 
 
-def _last_thought_before(blocks: Sequence[Placed], review: Span, plan_end: int) -> int:
+def _last_thought_before(blocks: Sequence[PlacedBlock], review: Span, plan_end: int) -> int:
     """The start of the last thought since the last tool call, review or plan; without one, the review's own."""
     for start, block, _ in reversed(blocks):
         if start >= review.start:

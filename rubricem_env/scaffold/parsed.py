@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rubricem_env.domain.base import Span, Stage, StageSpans
 from rubricem_env.domain.trajectory import Origin, Trajectory
-from rubricem_env.scaffold.boundaries import Placed, ReviewStart, boundaries_of, find_answer, place_blocks
+from rubricem_env.scaffold.boundaries import PlacedBlock, ReviewStart, boundaries_of, find_answer, place_blocks
 from rubricem_env.scaffold.citations import Citations, resolve_citations
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
@@ -40,7 +40,7 @@ class ParsedTrajectory(NamedTuple):
     violations: tuple[Violation, ...]
     shown: frozenset[str]
     """The ids of all snippets that tools have shown."""
-    blocks: tuple[Placed, ...]
+    blocks: tuple[PlacedBlock, ...]
     """All blocks of the turns."""
 
     def stage_text(self, stage: Stage) -> str:
@@ -74,9 +74,9 @@ def parse_trajectory(
     """Parse a trajectory; give `turns` if the episode has parsed them already."""
     read = tuple(turns) if turns is not None else parse_turns(trajectory)
     blocks = place_blocks(read)
-    found = find_answer(read, blocks)
-    spans = boundaries_of(read, blocks, found, review_start)
-    answer = None if found is None else found[1].inner(found[2].text).strip()
+    placed_answer = find_answer(read, blocks)
+    spans = boundaries_of(read, blocks, placed_answer, review_start)
+    answer = None if placed_answer is None else placed_answer.block.inner(placed_answer.turn.text).strip()
     is_complete = any(turn.answer is not None for turn in read)
     shown = shown_snippets(trajectory.segments)
     citations = resolve_citations(answer or "", shown)

@@ -15,7 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.scaffold.folding import fold
@@ -25,7 +25,15 @@ TABLES: Mapping[str, Any] = json.loads(package_text("rubricem_env.scaffold", "sp
 """By language, acts and their objects, and function words; names of domains and of public sites."""
 _PARTS: Mapping[str, str] = TABLES["parts"]
 SpeechKind = Literal["order", "score_request"]
-Speech = tuple[SpeechKind, str]
+
+
+class Speech(NamedTuple):
+    """A passage that speaks to its reader."""
+
+    kind: SpeechKind
+    passage: str
+
+
 """A passage that speaks to the machine, after its kind."""
 _SCALE = re.compile(
     r"\s*(?:on|in|at|across|among|from|of|reported|achieved|seen|with)\b(?!\s+(?:every|all|each|any))", _FLAGS
@@ -122,11 +130,13 @@ _MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[0-9])\w+|\b\w*(?<=[a-z])[@$]\w*", _FL
 def find_speech(text: str) -> Speech | None:
     """The first passage that speaks to a model or to a judge; None where the text speaks of its subject alone."""
     sentences = _SENTENCE.split(fold(text))
-    found = (one for sentence in sentences for form in _forms(sentence) for one in (*_requests(form), *_orders(form)))
+    english = (
+        speech for sentence in sentences for form in _forms(sentence) for speech in (*_requests(form), *_orders(form))
+    )
     # In small letters, since the cases of a letter may look like different Latin ones.
     small = _SENTENCE.split(fold(text.lower()))
-    others = (one for sentence in small for form in _forms(sentence) for one in _foreign(form))
-    return next(found, None) or next(others, None)
+    others = (speech for sentence in small for form in _forms(sentence) for speech in _foreign(form))
+    return next(english, None) or next(others, None)
 
 
 def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
@@ -137,9 +147,9 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
     said = _QUOTED.sub(" ", fold(text))
     for pattern in (_RELATIONS["of_itself"], _RELATIONS["evaluates_here"], *((_TO_READER,) if is_criterion else ())):
         if found := pattern.search(said):
-            return "order", found[0]
+            return Speech("order", found[0])
     left = (found for found in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: found.start()]))
-    return next((("order", found[0]) for found in left), None)
+    return next((Speech("order", found[0]) for found in left), None)
 
 
 def find_foreign(text: str, question: str) -> str | None:
@@ -186,7 +196,7 @@ def _foreign(text: str) -> Iterator[Speech]:
     for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
         for found in pattern.finditer(text):
             if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
-                yield kind, found[0]
+                yield Speech(kind, found[0])
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
@@ -196,38 +206,38 @@ def _orders(sentence: str) -> Iterator[Speech]:
             continue
         passage = found[0]
         if found["said"] or found["asked"]:
-            yield "order", passage
+            yield Speech("order", passage)
             continue
         complement = _COMPLEMENT.match(after)
         is_readers = _READER.search(complement[0] if complement else " ".join(after.split()[:1])) is not None
         is_owned = complement is not None and bool(complement[1].strip()) and not is_readers
         if is_readers or (not is_owned and (found["named"] or _OF_READER.search(passage))):
-            yield "order", passage
+            yield Speech("order", passage)
     for found in _ORDERS.finditer(sentence):
         before = sentence[: found.start()]
         is_dictated = re.match(r"(?:answer|reply|respond)\b", found[0], _FLAGS) is None or _is_directive(before)
         if is_dictated and not _MENTION.search(before):
-            yield "order", found[0]
+            yield Speech("order", found[0])
 
 
 def _requests(sentence: str) -> Iterator[Speech]:
     for relation in ("to_judge", "earns", "passive", "credited", "anyhow"):
         found = _RELATIONS[relation].search(sentence)
         if found is not None:
-            yield "score_request", found[0]
+            yield Speech("score_request", found[0])
     for found in _RELATIONS["grants_max"].finditer(sentence):
         is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
         if _is_directive(sentence[: found.start()]) and not is_scale:
-            yield "score_request", found[0]
+            yield Speech("score_request", found[0])
     for found in _RELATIONS["grants_number"].finditer(sentence):
         of_work = _WORK_WORD.search(found["to"]) or (
             not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
         )
         if of_work and _is_directive(sentence[: found.start()]):
-            yield "score_request", found[0]
+            yield Speech("score_request", found[0])
     for found in _RELATIONS["receives"].finditer(sentence):
         if not _SCALE.match(sentence[found.end() :]):
-            yield "score_request", found[0]
+            yield Speech("score_request", found[0])
 
 
 def _count(text: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ The paper leaves these rules open:
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PARENTS, SNIPPET, THINK, TOOL_OUTPUT
@@ -22,6 +23,16 @@ from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_env.scaffold.violation import Code, Violation, violation
 
 FOREIGN_CODES = {SNIPPET: Code.SELF_WRITTEN_SNIPPET, TOOL_OUTPUT: Code.SELF_WRITTEN_TOOL_OUTPUT}
+
+
+class _ReaderState(NamedTuple):
+    """What a reader has read up to an opening tag: its open elements, and the lengths of its lists."""
+
+    open: dict[str, Token]
+    seen: int
+    blocks: int
+    sections: int
+    violations: int
 
 
 class TurnReader:
@@ -35,8 +46,8 @@ class TurnReader:
         self._number = number
         self._open: dict[str, Token] = {}
         """Outermost first."""
-        self._marks: dict[str, tuple[dict[str, Token], int, int, int, int]] = {}
-        """By opening tag that turns all text after it into plain text once it closes: the state to return to."""
+        self._states: dict[str, _ReaderState] = {}
+        """The state to return to, by the opening tag that turns all text after it into plain text once it closes."""
         self._seen: list[Token] = []
         self._blocks: list[Block] = []
         self._sections: list[Block] = []
@@ -181,8 +192,13 @@ class TurnReader:
         if token.name in self._open:
             self._forget(token.name, Code.UNCLOSED_TAG)
         if token.role in ("action", "foreign"):
-            sizes = (len(self._seen), len(self._blocks), len(self._sections), len(self._violations))
-            self._marks[token.name] = (dict(self._open), *sizes)
+            self._states[token.name] = _ReaderState(
+                open=dict(self._open),
+                seen=len(self._seen),
+                blocks=len(self._blocks),
+                sections=len(self._sections),
+                violations=len(self._violations),
+            )
         else:
             parent = PARENTS.get(token.name)
             key = (token.name, self._open[parent].start if parent else -1)
@@ -197,10 +213,12 @@ class TurnReader:
 
     def _rewind(self, token: Token) -> Sequence[Token]:
         """Undo this opening tag and everything after it; return the tags after it."""
-        opened, seen, blocks, sections, violations = self._marks[token.name]
-        self._open = dict(opened)
-        del self._blocks[blocks:], self._sections[sections:], self._violations[violations:]
-        return self._seen[seen:]
+        state = self._states[token.name]
+        self._open = dict(state.open)
+        del self._blocks[state.blocks :]
+        del self._sections[state.sections :]
+        del self._violations[state.violations :]
+        return self._seen[state.seen :]
 
     # -- closing tags
 

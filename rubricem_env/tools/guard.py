@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.keys import Redactor
@@ -56,7 +56,7 @@ class GuardSettings(Frozen):
     """Its deadline is the total time of a call from the moment it is made: waiting for a slot does not count."""
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds for one try."""
-    breaker_failures: Annotated[int, Field(ge=1)] | None = 8
+    breaker_failures: PositiveCount | None = 8
     """Failures in a row that open the breaker. None never opens it, for tools whose calls go to different servers."""
     breaker_cooldown: Annotated[float, Field(gt=0)] = 30.0
     """Seconds."""

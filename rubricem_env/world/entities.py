@@ -3,7 +3,7 @@
 The split of a name depends on its two words alone, so a test name is a train name in no world.
 """
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,12 @@ class Flaw(Frozen):
     letter_is_right: bool = False
 
 
-Fact = tuple[str, str]
-"""An attribute and its true value with the unit, as a document writes it: "120 km"."""
+class Fact(NamedTuple):
+    """An attribute and its value."""
+
+    attribute: str
+    value: str
+    """The value has its unit, as a document writes it: "120 km"."""
 
 
 class Entity(Frozen):
@@ -76,7 +80,7 @@ def populate(seed: int, entities_per_domain: int) -> tuple[Entity, ...]:
             for (name, lookalikes), flaw in zip(slots[domain.name, split], flaws, strict=True):
                 values = _draw_values(rng, domain, [entities[i] for i in map(entity_id, lookalikes) if i in entities])
                 related, _ = pick(rng, targets)
-                facts = shuffled(rng, sorted(values.items()))
+                facts = shuffled(rng, [Fact(*item) for item in sorted(values.items())])
                 entities[entity_id(name)] = Entity(
                     id=entity_id(name),
                     name=name,
@@ -109,9 +113,9 @@ def _draw_value(rng: np.random.Generator, attribute: Attribute, taken: set[str])
 
 def _make_flaw(rng: np.random.Generator, domain: Domain, facts: list[Fact], flaw: int) -> Flaw:
     """A revision of the page, a dispute about the sheet, or a gap."""
-    name, _ = facts[0] if flaw == 0 else pick(rng, facts[1:])
+    name = (facts[0] if flaw == 0 else pick(rng, facts[1:])).attribute
     attribute = next(attribute for attribute in domain.attributes if attribute.name == name)
-    wrong = _draw_value(rng, attribute, {value for _, value in facts})
+    wrong = _draw_value(rng, attribute, {fact.value for fact in facts})
     if flaw == 0:
         return Flaw(
             kind="revision",

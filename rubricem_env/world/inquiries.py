@@ -43,12 +43,13 @@ def _ask_statements(library: Library, entities: Sequence[Entity], *, with_link: 
     """Two numbers of one entity (a pair), or two and its link (a triple)."""
     for entity in entities:
         link = domain_named(entity.domain).link
-        for first, second in combinations([attribute for attribute, _ in entity.facts], 2):
-            listed = f"{first}, the {second} and the {link}" if with_link else f"{first} and the {second}"
-            kind, names = ("triple", (first, second, link)) if with_link else ("pair", (first, second))
-            yield _listing(
-                library, kind, f"State the {listed} of the {_titled(entity)}.", entity=entity, attributes=names
-            )
+        for first, second in combinations([fact.attribute for fact in entity.facts], 2):
+            if with_link:
+                text = f"State the {first}, the {second} and the {link} of the {_titled(entity)}."
+                yield _listing(library, "triple", text, entity=entity, attributes=(first, second, link))
+            else:
+                text = f"State the {first} and the {second} of the {_titled(entity)}."
+                yield _listing(library, "pair", text, entity=entity, attributes=(first, second))
 
 
 def ask_profiles(library: Library, entities: Sequence[Entity]) -> Iterator[Inquiry]:

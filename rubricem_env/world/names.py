@@ -1,6 +1,6 @@
 """The names of a world's entities, and the split that a name belongs to."""
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,8 +14,14 @@ SMALLEST_WORLD = 9
 """Entities per domain: each split needs three, so that two of them are not look-alikes."""
 LARGEST_WORLD = 180
 """Entities per domain: beyond it the held-out names may run out."""
-Slot = tuple[str, tuple[str, ...]]
-"""A name for one entity, and the names that can be mistaken for it."""
+
+
+class Slot(NamedTuple):
+    """A name for one entity."""
+
+    name: str
+    lookalikes: tuple[str, ...]
+    """The names that can be mistaken for it."""
 
 
 def split_of_name(first: int, second: int) -> Split:
@@ -65,7 +71,7 @@ def _take_slots(pairs: list[tuple[str, str]], count: int) -> list[Slot]:
     while len(slots) < count:
         left, right = pairs.pop()
         if len(slots) % 3 == 2 or len(slots) + 1 == count:
-            slots.append((left, ()))
+            slots.append(Slot(left, ()))
         else:
-            slots += [(left, (right,)), (right, (left,))]
+            slots += [Slot(left, (right,)), Slot(right, (left,))]
     return slots

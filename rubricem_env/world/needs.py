@@ -104,7 +104,8 @@ class Truth(Frozen):
 def fact_need(library: Library, entity: Entity, attribute: str, *, number: int, chained: bool = False) -> Need:
     """The true value of the attribute; a chained need depends on the need before it."""
     kind: NeedKind = "link" if attribute == domain_named(entity.domain).link else "fact"
-    need = _need(library, entity, (attribute, entity.value_of(attribute)), kind=kind, number=number)
+    fact = Fact(attribute, entity.value_of(attribute))
+    need = _need(library, entity, fact, kind=kind, number=number)
     return need.model_copy(update={"depends_on": (f"n{number - 1}",)}) if chained else need
 
 
@@ -127,7 +128,8 @@ def _need(library: Library, entity: Entity, fact: Fact, *, kind: NeedKind, numbe
 
 def change_needs(library: Library, entity: Entity, flaw: Flaw) -> tuple[Need, ...]:
     """The old value, the new value and the cause."""
-    wrong, change = (flaw.attribute, flaw.wrong_value), (f"{flaw.attribute} change", flaw.cause)
+    wrong = Fact(flaw.attribute, flaw.wrong_value)
+    change = Fact(f"{flaw.attribute} change", flaw.cause)
     old = _need(library, entity, wrong, kind="fact", number=1, name=f"old {flaw.attribute}")
     cause = _need(library, entity, change, kind="cause", number=3, name=f"cause of the change of the {flaw.attribute}")
     said = f"A {flaw.cause} changed the {flaw.attribute} of {entity.name}."
