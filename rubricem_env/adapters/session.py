@@ -55,7 +55,8 @@ class EpisodeSession:
         Raises:
             UsageError: the episode is over.
         """
-        env_spec, episode = self.env_spec, self._episode
+        env_spec = self.env_spec
+        episode = self._episode
         if episode.is_over:
             raise UsageError("the episode is over; start another one instead of stepping again.")
         reply = await advance(episode, env_spec.toolbox, text)
@@ -81,7 +82,8 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
     ends = _ends(parsed)
     rewards: list[float | None] = [None] * len(ends)
     for stage in STAGES:
-        span, score = parsed.spans.get(stage), judgement.score(stage)
+        span = parsed.spans.get(stage)
+        score = judgement.score(stage)
         if span and score is not None:
             turn = next(number for number, end in enumerate(ends) if span.end <= end)
             rewards[turn] = (rewards[turn] or 0.0) + score

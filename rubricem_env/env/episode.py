@@ -167,7 +167,8 @@ class Episode:
         Raises:
             UsageError: no call is waiting.
         """
-        call, self._pending = self._pending, None
+        call = self._pending
+        self._pending = None
         if call is None:
             raise UsageError(
                 "no tool call is waiting for a result; call emit() first and observe() on a ToolCall only."

@@ -125,7 +125,8 @@ class HeldOutAudit:
         self, group: Group, judgement: GroupJudgement, index: int
     ) -> tuple[list[tuple[Stage, float, float]], list[tuple[int, int]]]:
         """Pairs of (training, held-out) scores of one rollout: of its stages, and of its single rubrics."""
-        parsed, trained = group.trajectories[index], judgement.rollouts[index]
+        parsed = group.trajectories[index]
+        trained = judgement.rollouts[index]
         present = present_stages(parsed)
         rubrics = tuple(r for r in self._rubrics.get(group.key, judgement.rubrics) if r.stage in present)
         seed = derive_seed(self._seed, judgement.step, group.key, "held out", index)
@@ -144,7 +145,8 @@ class HeldOutAudit:
         settings = self._settings
         if len(self._gaps) < settings.warm_up + settings.window:
             return ""
-        first, present = fmean(self._gaps[: settings.warm_up]), fmean(self._gaps[-settings.window :])
+        first = fmean(self._gaps[: settings.warm_up])
+        present = fmean(self._gaps[-settings.window :])
         if present - first <= settings.widening:
             return ""
         return (

@@ -19,9 +19,11 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     """
     blocks = [(label, _dump(_defuse_all(content))) for label, content in contents]
     body = f"[{', '.join(block for _, block in blocks)}]"
-    nonce, delimited = str(seed), []
+    nonce = str(seed)
+    delimited = []
     for label, block in blocks:
-        before, attempt = nonce, 0
+        before = nonce
+        attempt = 0
         while (nonce := digest(f"{before}\0{attempt}\0{block}")) in body:
             attempt += 1
         delimited.append(f"<<<BEGIN {label} {nonce}>>>\n{block}\n<<<END {label} {nonce}>>>")

@@ -52,7 +52,8 @@ class StepJudge:
             SpendLimitReached: the limit in calls, tokens or money.
         """
         if step != self._step:
-            self._step, self._finished = step, {}
+            self._step = step
+            self._finished = {}
         merged: dict[str, Group] = {}
         slices = []
         for group in groups:
@@ -138,7 +139,8 @@ class StepJudge:
             given = isinstance(ledger, Mapping) and [ledger.get(name, ()) for name in ("version", "step", "finished")]
             _, step, finished = _LEDGER.validate_python(given, strict=False)
         self.buffer.load_state_dict(state.get("buffer", {}))
-        self._step, self._finished = step, {judged.query_key: judged for judged in finished}
+        self._step = step
+        self._finished = {judged.query_key: judged for judged in finished}
 
     async def _judge_once(self, group: Group, *, step: int) -> GroupJudgement:
         judged = self._finished.get(group.key)

@@ -20,21 +20,25 @@ _TAGS = re.compile(r"\b(?:xml\s+)?tags?\s+(?:is|are)\s+(?:present|closed)\b", re
 def refuse_rubric(rubric: Rubric, shown: ShownText, *, question: str = "") -> str | None:
     """Why the proposed rubric is refused, as "code: sentence", or None.
 
-    A rubric is a short criterion, in words of its own, that speaks of attempts: no page's text and no order to the judge.
+    A rubric is a short criterion, in words of its own, that speaks of attempts. It is neither the text of a page nor an
+    order to the judge.
     """
-    text = f"{rubric.title}. {rubric.description}"
-    code, fault = "", ""
-    wording = _WORDING.search(text)
+
+    def refuse(code: str, fault: str) -> str:
+        return f"{code}: {rubric.stage.value} rubric {rubric.title[:60]!r} {fault}"
+
     if not (rubric.title.strip() and rubric.description.strip()):
-        code, fault = "format", "has no title or no description"
-    elif len(rubric.title) > MAX_TITLE_CHARS or len(rubric.description) > MAX_DESCRIPTION_CHARS:
-        code, fault = "too_long", "is too long"
-    elif found := find_fault(rubric.title, "criterion", shown=shown, question=question) or find_fault(
-        rubric.description, "criterion", shown=shown, question=question
-    ):
-        code, fault = found.code, f"{found.sentence}: {found.shown}"
-    elif _TAGS.search(text) or (wording and shown.mentions(wording["quoted"])):
-        code, fault = "wording", "is about tags, or asks for words of a page"
-    elif shown.find_copy(f"{rubric.title} {rubric.description}"):
-        code, fault = "copied", f"copies {COPIED_WORDS} words in a row from a page"
-    return f"{code}: {rubric.stage.value} rubric {rubric.title[:60]!r} {fault}" if fault else None
+        return refuse("format", "has no title or no description")
+    if len(rubric.title) > MAX_TITLE_CHARS or len(rubric.description) > MAX_DESCRIPTION_CHARS:
+        return refuse("too_long", "is too long")
+    for text in (rubric.title, rubric.description):
+        fault = find_fault(text, "criterion", shown=shown, question=question)
+        if fault is not None:
+            return refuse(fault.code, f"{fault.sentence}: {fault.shown}")
+    sentences = f"{rubric.title}. {rubric.description}"
+    wording = _WORDING.search(sentences)
+    if _TAGS.search(sentences) or (wording and shown.mentions(wording["quoted"])):
+        return refuse("wording", "is about tags, or asks for words of a page")
+    if shown.find_copy(f"{rubric.title} {rubric.description}"):
+        return refuse("copied", f"copies {COPIED_WORDS} words in a row from a page")
+    return None

@@ -61,4 +61,5 @@ class RubricBuffer:
             given = (state.get("version"), state.get("questions")) if isinstance(state, Mapping) else state
             _, texts = _STATE.validate_python(given, strict=True)
             questions = {key: RubricSet.model_validate_json(text) for key, text in texts.items()}
-        self._questions, self._texts = questions, texts
+        self._questions = questions
+        self._texts = texts

@@ -16,7 +16,8 @@ from rubricem_env.tools.render import estimate_tokens
 TRUNCATED = "[truncated]"
 QUESTION_CHARS = 20_000
 """The most characters that a judge is shown of a question. Longer text keeps its head and its tail."""
-TRAJECTORY_TOKENS, GROUP_TOKENS = 24_576, 196_608
+TRAJECTORY_TOKENS = 24_576
+GROUP_TOKENS = 196_608
 """Shown of one attempt, and of all attempts of a group together: more than the paper's 18,432 tokens of a response each."""
 
 
@@ -93,7 +94,8 @@ def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
             # The stage of the last character before it: the one that made the tool call.
             spans = parsed.spans.items()
             stage = next((stage for stage, span in spans if span.start < offset <= span.end), Stage.RESEARCH)
-            text, begin = inert_tool_text(segment), 0
+            text = inert_tool_text(segment)
+            begin = 0
             for found in _SHOWN_SNIPPET.finditer(text):
                 if found["id"] in parsed.citations.known:
                     yield _Piece(stage, Origin.TOOL, text[begin : found.start()], _PAGE, number)

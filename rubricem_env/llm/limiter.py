@@ -66,7 +66,8 @@ class Limiter:
         # Made inside the loop that uses it: a semaphore of a closed loop raises when callers queue.
         loop = asyncio.get_running_loop()
         if self._slots is None or self._loop is not loop:
-            self._slots, self._loop = asyncio.Semaphore(self._rates.concurrency), loop
+            self._slots = asyncio.Semaphore(self._rates.concurrency)
+            self._loop = loop
         return self._slots
 
 

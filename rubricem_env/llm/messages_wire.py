@@ -63,8 +63,10 @@ class MessagesWire:
                 finish = _messages_finish((event.get("delta") or {}).get("stop_reason")) or finish
             elif kind == "content_block_delta":
                 delta = event.get("delta") or {}
-                text, thought = text_of(delta.get("text")), text_of(delta.get("thinking"))
-                has_text, has_thought = has_text or bool(text), has_thought or bool(thought)
+                text = text_of(delta.get("text"))
+                thought = text_of(delta.get("thinking"))
+                has_text = has_text or bool(text)
+                has_thought = has_thought or bool(thought)
                 yield Delta(text, thought=thought)
         raise broken_stream()
 

@@ -244,7 +244,8 @@ async def _read_whole(response: httpx2.Response) -> bytes:
 
 async def _lines(response: httpx2.Response) -> AsyncGenerator[str, None]:
     """The lines of a stream; a line, and the whole stream, have a limit."""
-    total, rest = 0, b""
+    total = 0
+    rest = b""
     async for chunk in response.aiter_bytes():
         total += len(chunk)
         *lines, rest = (rest + chunk).split(b"\n")

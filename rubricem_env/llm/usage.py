@@ -105,7 +105,8 @@ class Meter:
         Raises:
             SpendLimitReached: before the call, when it might pass a limit.
         """
-        call, recorded = object(), list[Usage]()
+        call = object()
+        recorded = list[Usage]()
         if self._is_limited:
             self._reserved[call] = self.require(model, expected=expected, fee=fee)
         try:

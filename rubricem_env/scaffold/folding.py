@@ -55,7 +55,8 @@ class _Folding(dict[int, str | None]):
     """For `str.translate`: each character as its folded letters, a space between words, or nothing if it is not seen."""
 
     def __missing__(self, code: int) -> str | None:
-        letters, is_separator = "", False
+        letters = ""
+        is_separator = False
         for char in unicodedata.normalize("NFKD", chr(code)):
             if char not in _INVISIBLE and (char.isalnum() or ord(char) in LOOKALIKES):
                 plain = unicodedata.normalize("NFKD", char.translate(LOOKALIKES) if not char.isalnum() else char)

@@ -100,7 +100,8 @@ def parse_attributes(token: Token) -> tuple[dict[str, str], bool]:
     is_clean = token.well_formed
     pattern = _ATTRIBUTE if token.well_formed else _LOOSE_ATTRIBUTE
     for match in pattern.finditer(token.attributes):
-        name, value = match[1].lower(), match[2]
+        name = match[1].lower()
+        value = match[2]
         if name in values:
             is_clean = False
             continue

@@ -72,7 +72,8 @@ def _call(match: re.Match[str]) -> ToolCall | None:
     """The call; None if its attributes are unusual."""
     pairs = _PAIR.findall(match["attributes"])
     attributes = {name: value.strip() for name, value in pairs}
-    name, query = attributes.pop("name", ""), match[CALL_TOOL].strip()
+    name = attributes.pop("name", "")
+    query = match[CALL_TOOL].strip()
     if len(attributes) + 1 != len(pairs) or not name or not query or "query" in attributes:
         return None
     return ToolCall(name=name, query=query, parameters=tuple(sorted(attributes.items())))

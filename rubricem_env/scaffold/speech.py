@@ -168,7 +168,8 @@ def find_foreign(text: str, question: str) -> str | None:
         return None
     if 2 * len(foreign) > len(letters):
         return "".join(foreign)
-    (english, other), (english_asked, other_asked) = (_count(text), _count(question))
+    english, other = _count(text)
+    english_asked, other_asked = _count(question)
     is_asked_in_english = other_asked < english_asked or other_asked == 0
     return text if is_asked_in_english and other > max(english, 1) else None
 

@@ -171,7 +171,8 @@ class TurnReader:
         if token.role == "thought":
             if self._is_inside_block:
                 self._note(Code.NESTED_TAG, token)
-            self._thought, self._thought_has_tags = token, False
+            self._thought = token
+            self._thought_has_tags = False
             if token.empty:
                 self._close_thought(token.end, token.end)
         elif token.name == SNIPPET:
@@ -239,7 +240,9 @@ class TurnReader:
         """Close a block or a section. Elements inside it that are open are mentions; those before it stay unclosed."""
         tokens = list(self._open.values())
         index = list(self._open).index(closing.name)
-        below, opening, above = tokens[:index], tokens[index], tokens[index + 1 :]
+        below = tokens[:index]
+        opening = tokens[index]
+        above = tokens[index + 1 :]
         is_section = closing.role == "section"
         sections: tuple[Block, ...] = ()
         if is_section:

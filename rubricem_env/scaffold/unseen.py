@@ -12,7 +12,8 @@ _MOST_MARKS = 4
 
 
 def find_unseen(text: str) -> str | None:
-    before, marks = " ", 0
+    before = " "
+    marks = 0
     for char in text:
         marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
         if marks > _MOST_MARKS or (_is_hidden(char) and not _needs(before, char)):

@@ -63,8 +63,10 @@ def _patterns(opener: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     By opener, since a search for one literal character is many times as fast as one for an alternative of them. Compiled
     when the opener first occurs: compiling them all takes a third of a second.
     """
-    start, injection = re.escape(opener), _INJECTIONS[opener]
-    threat, neutralized = rf"{start}(?=\\*+(?:{injection}))", rf"{start}\\(?=\\*+(?:{injection}))"
+    start = re.escape(opener)
+    injection = _INJECTIONS[opener]
+    threat = rf"{start}(?=\\*+(?:{injection}))"
+    neutralized = rf"{start}\\(?=\\*+(?:{injection}))"
     return re.compile(threat, _FLAGS), re.compile(neutralized, _FLAGS)
 
 

@@ -54,7 +54,8 @@ def _missing_sections(block: Block, number: int, code: Code) -> Iterator[Violati
 def _after_search(turn: Turn, has_reviewed: bool) -> Iterator[Violation]:
     if turn.first(STATE_EVALUATION) is None and not has_reviewed:
         yield violation(Code.MISSING_STATE_EVALUATION, turn.number)
-    review, state = turn.last(REVIEW), turn.last(STATE_EVALUATION)
+    review = turn.last(REVIEW)
+    state = turn.last(STATE_EVALUATION)
     if review is not None and state is not None and state.start > review.start:
         yield violation(Code.STAGE_ORDER, turn.number, f"<{STATE_EVALUATION}>", state.start)
     if review is not None and turn.call is not None:

@@ -85,7 +85,8 @@ def attempt(
     question: str = QUESTION,
 ) -> Trajectory:
     """Plan, two searches, review, answer; any part replaced."""
-    first, second = "Amber Badger river width", "Tall Fox river width season"
+    first = "Amber Badger river width"
+    second = "Tall Fox river width season"
     segments = [
         Segment(origin=Origin.PROMPT, text=question),
         policy(plan + call(first)),

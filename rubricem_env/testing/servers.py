@@ -84,7 +84,8 @@ class ModelServer(Starlette):
 
     async def _respond(self, asked: Request) -> Response:
         content = await asked.body()
-        path, body = asked.url.path, json.loads(content) if content else {}
+        path = asked.url.path
+        body = json.loads(content) if content else {}
         if path.endswith("/models") and self.loading:
             self.loading -= 1
             return JSONResponse({"error": {"message": "loading", "code": 503}}, 503)
@@ -156,7 +157,8 @@ def _read_gemini(asked: Request, body: dict[str, Any]) -> ModelRequest:
 def _openai_reply(request: ModelRequest, reply: ModelReply, number: int) -> dict[str, Any]:
     """Every field of the API, for strict clients."""
     message = {"role": "assistant", "content": reply.text}
-    read, wrote = len(request.system + request.prompt) // 4, len(reply.text) // 4
+    read = len(request.system + request.prompt) // 4
+    wrote = len(reply.text) // 4
     return {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",

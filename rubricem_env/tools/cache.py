@@ -40,7 +40,8 @@ class CachedTool:
         Equal calls wait for one task. A cancelled caller leaves the others waiting; the task is cancelled when nobody
         waits any more.
         """
-        key, ended = cache_key(call, self._scope), self._ended
+        key = cache_key(call, self._scope)
+        ended = self._ended
         found = await self._read(key)
         if found is not None:
             return found

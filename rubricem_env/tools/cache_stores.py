@@ -91,7 +91,8 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         # A connection must not cross a fork.
         if self._connection is None or self._owner != os.getpid():
-            self._connection, self._owner = _open(self._path), os.getpid()
+            self._connection = _open(self._path)
+            self._owner = os.getpid()
         return self._connection
 
     def _close(self) -> None:

@@ -41,7 +41,8 @@ class CircuitBreaker:
 
     def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
         if failure is None:
-            self._failures, self._opened_at = 0, None
+            self._failures = 0
+            self._opened_at = None
         elif isinstance(failure, ToolError):
             self._learn(failure)
         self._is_probing = False

@@ -24,7 +24,8 @@ from rubricem_env.tools.corpus_search import Document, fold, tokenize
 
 INDEX_FILE = "rubricem_index.json"
 """The file of an index folder that says what is in it."""
-FORMAT, _READABLE = 2, (1, 2)
+FORMAT = 2
+_READABLE = (1, 2)
 """Of an index that is built, and those that are searched. Rows cannot be looked up in the first."""
 _ANALYZER = "folded_words"
 _SPARE = 8

@@ -117,7 +117,9 @@ class GuardedTool:
 
     async def _try_once(self, call: ToolCall) -> ToolResult:
         """One try within the time limit; its outcome is reported to the breaker."""
-        backend, expected, name = self._backend, self._backend.expected, self.spec.name
+        backend = self._backend
+        expected = self._backend.expected
+        name = self.spec.name
         async with self._limiter.slot(expected.input_tokens):
             with (
                 self._breaker,

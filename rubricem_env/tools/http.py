@@ -159,11 +159,14 @@ class SearchEngine:
         `url` and `key_header` replace the service's own.
         """
         facts = ENGINES[engine]
-        self._name, self._wire, self._limit = engine, WIRES[engine], limit
+        self._name = engine
+        self._wire = WIRES[engine]
+        self._limit = limit
         self.spec = facts.spec
         self.fee = facts.price / 1_000 if fee is None else fee
         self._url = (url or facts.url).rstrip("/")
-        secret, header = key.get_secret_value() if key else "", key_header or facts.header
+        secret = key.get_secret_value() if key else ""
+        header = key_header or facts.header
         given = {header or facts.parameter: f"Bearer {secret}" if header == "Authorization" else secret} if key else {}
         self._client = open_json_client(given) if header else open_json_client(params=given)
 

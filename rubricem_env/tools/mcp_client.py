@@ -84,7 +84,9 @@ class McpLink:
 
     async def aclose(self) -> None:
         """Close the connections, and wait for those that were dropped; this takes seconds at most."""
-        closing, self._connections, self._leaving = [*self._leaving, *self._connections.values()], {}, []
+        closing = [*self._leaving, *self._connections.values()]
+        self._connections = {}
+        self._leaving = []
         await asyncio.gather(*(connection.aclose() for connection in closing))
 
     async def _call(self, work: Callable[[Any], Coroutine[Any, Any, Result]], *, repeats: bool) -> Result:
@@ -116,7 +118,8 @@ class McpLink:
             connection.drop()
             raise ToolFailure(f"{self.name} does not answer.", status=ToolStatus.TIMEOUT, is_retryable=True) from late
         except BoundaryError as failure:
-            cause, is_refused = connection.cause, is_refusal(connection.cause)
+            cause = connection.cause
+            is_refused = is_refusal(connection.cause)
             reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200] if cause else str(failure)
             advice = "; check its address and its token" if is_refused else ""
             # The program of a child may not exist.

@@ -61,7 +61,8 @@ class ObservationCaps(Frozen):
 CAPS = ObservationCaps()
 _LEAST = 16
 """A snippet with fewer tokens says nothing and is left out."""
-_MAX_TITLE, _MAX_URL = 200, 2_000  # characters
+_MAX_TITLE = 200
+_MAX_URL = 2_000  # characters
 
 
 def render_observation(
@@ -108,7 +109,8 @@ def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: 
     for snippet in snippets:
         if room < _LEAST:
             break
-        title, url = snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]
+        title = snippet.title[:_MAX_TITLE]
+        url = snippet.url[:_MAX_URL]
         head = f"{title} | {url}" if title and url else title or url
         written = f"{head}\n{snippet.text}" if head else snippet.text
         body = neutralize(cap_text(written, min(limit, room), count))

@@ -83,7 +83,9 @@ def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProg
 
     A need without a source is searched for once more; searches that depend on a need without a source are given up.
     """
-    ahead, shown, new = list(errands), list[Shown](), list[Shown]()
+    ahead = list(errands)
+    shown = list[Shown]()
+    new = list[Shown]()
     for number, observation in enumerate(observations, 1):
         errand = ahead.pop(0)
         new = [Shown(*found) for found in _SNIPPET.findall(observation)]

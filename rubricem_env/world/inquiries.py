@@ -28,11 +28,13 @@ def _ask_chains(library: Library, entities: Sequence[Entity], *, hops: int) -> I
     """One number of an entity (one hop), or of what it is linked to, directly or through another."""
     for entity in entities:
         links: list[Need] = []
-        phrase, last = f"the {_titled(entity)}", entity
+        phrase = f"the {_titled(entity)}"
+        last = entity
         for number in range(1, hops):
             link = domain_named(last.domain).link
             links.append(fact_need(library, last, link, number=number, chained=number > 1))
-            phrase, last = f"the {link} of {phrase}", library.entities[last.related_id]
+            phrase = f"the {link} of {phrase}"
+            last = library.entities[last.related_id]
         for attribute in domain_named(last.domain).attributes:
             goal = fact_need(library, last, attribute.name, number=hops, chained=hops > 1)
             text = f"What is the {attribute.name} of {phrase}?"

@@ -71,12 +71,15 @@ class PageFetcher:
         parameters = dict(call.parameters)
         page = await self._source.read(parameters["url"] if self.spec.name == FIND else call.query)
         passages = split_passages(page.text, _PASSAGE)
-        chosen, summary = passages[:MAX_PASSAGES], ""
+        chosen = passages[:MAX_PASSAGES]
+        summary = ""
         if self.spec.name == OPEN:
-            part, parts = int(parameters.get("part", 1)), max(1, -(-len(passages) // MAX_PASSAGES))
+            part = int(parameters.get("part", 1))
+            parts = max(1, -(-len(passages) // MAX_PASSAGES))
             if part > parts:
                 raise ToolFailure(f"the page has {parts} parts; part {part} is not among them.")
-            chosen, summary = passages[(part - 1) * MAX_PASSAGES :][:MAX_PASSAGES], f"Part {part} of {parts}."
+            chosen = passages[(part - 1) * MAX_PASSAGES :][:MAX_PASSAGES]
+            summary = f"Part {part} of {parts}."
         elif wanted := call.query if self.spec.name == FIND else parameters.get("about", ""):
             nearest = await asyncio.to_thread(_nearest, passages, wanted)
             chosen = nearest if nearest or self.spec.name == FIND else chosen
@@ -178,7 +181,8 @@ class WebPages:
         headers = {"host": host, "accept-encoding": ACCEPT_ENCODING, "user-agent": _AGENT}
         try:
             async with client:
-                pinned, extensions = page.copy_with(host=address), {"sni_hostname": page.host}
+                pinned = page.copy_with(host=address)
+                extensions = {"sni_hostname": page.host}
                 request = client.build_request("GET", pinned, headers=headers, extensions=extensions)
                 response = await client.send(request, stream=True)
                 try:

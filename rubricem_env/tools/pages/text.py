@@ -56,7 +56,8 @@ def main() -> None:
     """Read pages from standard input until it ends."""
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    replies, sys.stdout = sys.stdout, sys.stderr
+    replies = sys.stdout
+    sys.stdout = sys.stderr
     while header := sys.stdin.buffer.read(REQUEST.size):
         format, charset, size = REQUEST.unpack(header)
         body = sys.stdin.buffer.read(size)
