@@ -26,7 +26,7 @@ from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, re
 
 
 class EpisodeLimits(Frozen):
-    """Limits of one episode; the defaults are the paper's (section E.1) and choice A12."""
+    """Limits of one episode; the defaults are the paper's (section E.1), and where it names none, ours."""
 
     max_calls: PositiveCount = 10
     """Executed tool calls. One attempt beyond it gets an error observation, a second one ends the episode."""

@@ -25,7 +25,8 @@ def choose_query(options: Mapping[str, Any], queries: Sequence[Query], rng: np.r
         query = options["query"]
         if not isinstance(query, Query):
             raise UsageError(
-                f"reset()'s option 'query' is a {type(query).__name__}; it must be a Query. For plain text use 'question'."
+                f"reset()'s option 'query' is a {type(query).__name__}; it must be a Query. "
+                "For plain text use 'question'."
             )
         return query
     if "question" in options:

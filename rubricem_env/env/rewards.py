@@ -139,8 +139,9 @@ def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
 def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> tuple[Stage, ...]:
     """The stages that this step pays to an episode that is alone with its question; empty where it pays nothing.
 
-    The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last step.
-    With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's plans.
+    The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last
+    step. With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's
+    plans.
     """
     whole = stages_of(mode)
     if not whole or (isinstance(scorer, GatheringScorer) and scorer.group_size > 1):

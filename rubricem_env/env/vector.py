@@ -201,7 +201,8 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         for index, text in enumerate(actions):
             if not isinstance(text, str):
                 raise UsageError(
-                    f"action {index} of step() is a {type(text).__name__}; each must be the text of one emission, a str. "
+                    f"action {index} of step() is a {type(text).__name__}; each must be the text of one emission, "
+                    "a str. "
                     "An episode that is over takes ''."
                 )
 

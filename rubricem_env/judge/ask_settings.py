@@ -28,7 +28,10 @@ class AskSettings(Frozen):
     requires_quote: bool = True
     """A quality for which the judge can quote nothing scores 0; criteria of absence ("avoids ...") are exempt."""
     gate: bool = True
-    """Refuse proposed rubrics that a page or an attempt may have dictated (`refuse_rubric`); false is for measurements."""
+    """Refuse proposed rubrics that a page or an attempt may have dictated (`refuse_rubric`).
+
+    False is for measurements.
+    """
     second_reader: bool = False
     """Ask the judge as well what each new rubric and reflection is for, in a call of its own. What does not describe
     research on the question stays out, and so does what the judge gives no answer for."""

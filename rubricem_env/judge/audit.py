@@ -43,7 +43,10 @@ class Audit(Frozen):
     held_out: dict[str, float]
     """The held-out judge's, on the same rollouts."""
     gap: float | None = None
-    """How much more the training judge gives than the held-out one, over all pairs of stage scores; None without one."""
+    """How much more the training judge gives than the held-out one, over all pairs of stage scores.
+
+    It is None where there is no pair.
+    """
     kappa: float | None = None
     """Agreement of the single rubric scores; None where it cannot be computed."""
     sampled: int = 0
@@ -81,7 +84,7 @@ class HeldOutAudit:
             (group, one, index)
             for group, one in zip(groups, judged, strict=True)
             for index, rollout in enumerate(one.rollouts)
-            # An answer's score that stands in for all stages says nothing about a plan (choice B7).
+            # An answer's score that stands in for all stages says nothing about a plan.
             if rollout.is_valid
             and not rollout.is_answer_only
             and open_generator(self._seed, one.step, one.query_key, "held out", index).random() < self._settings.share
@@ -150,6 +153,7 @@ class HeldOutAudit:
         if present - first <= settings.widening:
             return ""
         return (
-            f"the training judge now scores {present:+.2f} above the held-out judge; the first audits had {first:+.2f}, "
-            f"and the gap may widen by {settings.widening:.2f}. The policy may be learning the judge instead of the task."
+            f"the training judge now scores {present:+.2f} above the held-out judge; the first audits had "
+            f"{first:+.2f}, and the gap may widen by {settings.widening:.2f}. The policy may be learning the judge "
+            "instead of the task."
         )

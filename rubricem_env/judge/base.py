@@ -53,7 +53,7 @@ class ScoringResult(NamedTuple):
     failure: str = ""
     """Why rubrics were not scored."""
     is_answer_only: bool = False
-    """The full call failed, and a reduced call scored the answer alone (choice B7)."""
+    """The full call failed, and a reduced call scored the answer alone."""
     prompt_hash: str = ""
     """Of the scoring prompt; empty where no model was asked."""
 

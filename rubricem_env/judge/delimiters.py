@@ -14,8 +14,8 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     """One labelled block for each (label, content), as JSON between two delimiter lines.
 
     The nonce of a block depends on it and on those before it, so prompts that begin alike share that beginning, which
-    servers cache. None stands anywhere in the content. JSON escapes line breaks, so no line of the content can look like
-    a delimiter. Control tokens are made inert.
+    servers cache. None stands anywhere in the content. JSON escapes line breaks, so no line of the content can look
+    like a delimiter. Control tokens are made inert.
     """
     blocks = [(label, _dump(_defuse_all(content))) for label, content in contents]
     body = f"[{', '.join(block for _, block in blocks)}]"

@@ -14,7 +14,7 @@ class RolloutJudgement(Frozen):
     judgement: Judgement
     rubric_scores: tuple[RubricScore, ...] = ()
     is_answer_only: bool = False
-    """The full call failed, and only the answer has a score (choice B7)."""
+    """The full call failed, and only the answer has a score."""
     failure: Text = ""
     prompt_hash: Text = ""
     """Of the scoring prompt; empty where no model was asked."""

@@ -93,7 +93,7 @@ class LLMJudge:
         unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in found.rubric_scores}
         if not unscored:
             return found
-        # A stage without one score is a failed scoring (choices B5, B7); a scored answer need not be asked for again.
+        # A stage without one score is a failed scoring; a scored answer need not be asked for again.
         if Stage.ANSWER in unscored:
             return await self._score_answer(request, found.failure)
         answer = {rubric.id for rubric in rubrics if rubric.stage is Stage.ANSWER}
@@ -154,7 +154,7 @@ class LLMJudge:
         }
 
     async def _score_answer(self, request: ScoringRequest, failure: str) -> ScoringResult:
-        """The reduced call of choice B7: the answer and its rubrics, nothing else."""
+        """The reduced call that follows a failed full one: the answer and its rubrics, nothing else."""
         rubrics = tuple(rubric for rubric in request.rubrics if rubric.stage is Stage.ANSWER)
         if not rubrics:
             return ScoringResult(failure=failure)

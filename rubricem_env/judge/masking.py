@@ -11,7 +11,7 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 
 Fallback = Literal["mean", "broadcast"]
-"""What a stage gets whose scoring failed in a rollout with a scored answer (choice B7).
+"""What a stage gets whose scoring failed in a rollout with a scored answer.
 
 mean: the group's mean of that stage, and advantage 0 there. broadcast: the answer's score, as the paper's text has it;
 where the stages' means differ, the failure itself becomes a reward.
@@ -56,9 +56,9 @@ def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
 def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -> GroupScores:
     """The scores of a group, which rollouts are valid, and which stages of them were scored.
 
-    A missing stage is 0 (choice B3). A stage without rubrics for any rollout is 0 for the whole group, so that it
-    drops out of the advantages (B4). Where scoring a stage failed, `fallback` says what stands in; where the judge gave
-    the answer no score either, as where there is no answer, the rollout is masked (B7).
+    A missing stage is 0. A stage without rubrics for any rollout is 0 for the whole group, so that it
+    drops out of the advantages. Where scoring a stage failed, `fallback` says what stands in; where the judge gave
+    the answer no score either, as where there is no answer, the rollout is masked.
 
     Raises:
         UsageError: the judge was not asked for an answer.
@@ -66,7 +66,8 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
     absences = [_absence(judgement, Stage.ANSWER) for judgement in judgements]
     if "not_asked" in absences:
         raise UsageError(
-            f"rollout {absences.index('not_asked') + 1} of {len(absences)} has no answer score because none was requested; "
+            f"rollout {absences.index('not_asked') + 1} of {len(absences)} has no answer score because "
+            "none was requested; "
             "judge the whole group before crediting it."
         )
     valid = np.array([is_valid(judgement) for judgement in judgements], dtype=bool)

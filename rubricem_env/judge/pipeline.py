@@ -44,10 +44,12 @@ class StepJudge:
         self._finished: dict[str, GroupJudgement] = {}
 
     async def judge_step(self, groups: Sequence[Group], *, step: int) -> tuple[GroupJudgement, ...]:
-        """One judgement for each group, in order. Groups of the same question are contrasted as one (choice B17).
+        """One judgement for each group, in order.
+
+        Groups of the same question are contrasted as one: each would otherwise change the rubrics under the other.
 
         Raises:
-            JudgeError: more rollouts than `failure_limit` are invalid; the rest of the step is cancelled, and its groups
+            JudgeError: more rollouts than `failure_limit` are invalid. The rest of the step is cancelled. Its groups
                 without a failure are kept, so that the step can be resumed.
             SpendLimitReached: the limit in calls, tokens or money.
         """

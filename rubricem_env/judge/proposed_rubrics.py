@@ -13,7 +13,10 @@ RUBRICS_PER_STAGE = "1 to 4"
 RUBRICS_PER_ANSWER = "2 to 5"
 """How many rubrics the prompt asks for in the stage answer."""
 ACCEPTED_PER_STAGE = 6
-"""How many rubrics of a stage are taken from one reply: more than the prompt asks for, fewer than a reply could hold."""
+"""How many rubrics of a stage are taken from one reply.
+
+It is more than the prompt asks for, and fewer than a reply could hold.
+"""
 TITLE_WORDS = 10
 """The longest title that the prompt asks for."""
 DESCRIPTION_WORDS = 80

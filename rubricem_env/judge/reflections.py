@@ -7,9 +7,9 @@ from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 EMPTY = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
-"""The score of an empty candidate; no judge is called (choice C3)."""
+"""The score of an empty candidate. No judge is called for it."""
 ReflectionMode = Literal["listwise", "pointwise"]
-"""How candidates are shown to the judge (choice C2).
+"""How candidates are shown to the judge.
 
 listwise: all in one call, shuffled, so that one trajectory is read instead of eight. pointwise: one call for each.
 """

@@ -54,8 +54,8 @@ def read_entries(
 ) -> tuple[dict[int, Item], bool]:
     """The usable entries by index, and whether they are exactly the requested ones.
 
-    An entry whose score has the wrong type (1.0, true, "2", NaN) is not usable. Neither is an index given twice, because
-    it is unknown which is meant. An index that was not requested is dropped.
+    An entry whose score has the wrong type (1.0, true, "2", NaN) is not usable. Neither is an index given twice,
+    because it is unknown which is meant. An index that was not requested is dropped.
     """
     listed = reply.get("scores")
     rows = listed if isinstance(listed, list) else []

@@ -38,9 +38,12 @@ def render_contrast(contrast: Contrast, *, tokens: int) -> str:
 
 
 _ABSENCE = re.compile(
-    r"(?:(?:the|this|an?)\s+)?(?:(?:answer|attempt|response|report|plan|review|agent|it)\s+)?(?:avoids?|avoiding|refrains?|omits?|"
-    r"leaves?\s+out|keeps?\s+(?:free|clear)|is\s+free|(?:does|do|did|is|are|has|have|must|should)\s+not\b|doesn't|never|"
-    r"(?:makes?|gives?|contains?|has|claims?|uses?|invents?)\s+no\b|without|no\b|not\b|absence|freedom\s+from|free\s+of)",
+    r"(?:(?:the|this|an?)\s+)?(?:(?:answer|attempt|response|report|plan|review|agent|it)\s+)?"
+    r"(?:avoids?|avoiding|refrains?|omits?|"
+    r"leaves?\s+out|keeps?\s+(?:free|clear)|is\s+free|(?:does|do|did|is|are|has|have|must|should)\s+not\b|"
+    r"doesn't|never|"
+    r"(?:makes?|gives?|contains?|has|claims?|uses?|invents?)\s+no\b|without|no\b|not\b|absence|freedom\s+from"
+    r"|free\s+of)",
     re.IGNORECASE,
 )
 
@@ -60,7 +63,10 @@ def _describe(rubric: Rubric) -> dict[str, str]:
 
 
 def render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskSettings) -> str:
-    """Question, criteria, attempt and its answer, each in a delimited block: first what a group shares, which is cached."""
+    """Question, criteria, attempt and its answer, each in a delimited block.
+
+    What a group shares comes first, so that servers cache it.
+    """
     stages = render_stages(request.parsed, tokens=settings.trajectory_tokens)
     answer = stages.pop(Stage.ANSWER.value)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.

@@ -33,7 +33,7 @@ class ActiveRubric(Frozen):
 
     @property
     def rank(self) -> tuple[float, float, int, int, str]:
-        """The sort key for keeping rubrics, best first (choice B9); unmeasured ones come last."""
+        """The sort key for keeping rubrics, best first; unmeasured ones come last."""
         variance = -1.0 if self.variance is None else self.variance
         return (-variance, -self.rubric.weight, -self.last_step, -self.created_step, self.rubric.id)
 
@@ -97,7 +97,7 @@ class RubricSet(Frozen):
     def pruned(
         self, scores: Mapping[str, Sequence[float]], *, caps: StageCaps, step: int, archive_limit: int
     ) -> "RubricSet":
-        """Retire rubrics that separate nothing, then reduce each stage to its cap (choices B8-B11).
+        """Retire rubrics that separate nothing, then reduce each stage to its cap.
 
         `scores` has each rubric's scores over the valid rollouts. With fewer than two there is nothing to measure, and
         the rubric keeps its variance.

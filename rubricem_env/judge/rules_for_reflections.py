@@ -11,7 +11,8 @@ from rubricem_env.judge.scoring import fulfillment
 
 _TAKEAWAYS = re.compile(r"<reflection_takeaways>(.*?)(?:</reflection_takeaways>|\Z)", re.S | re.I)
 _GENERIC = re.compile(
-    r"\b(?:be|do)\s+(?:more\s+)?(?:thorough|careful|better|comprehensive|specific)\b|\bbest practices?\b|\bhigh[- ]quality\b",
+    r"\b(?:be|do)\s+(?:more\s+)?(?:thorough|careful|better|comprehensive|specific)\b|\bbest practices?\b"
+    r"|\bhigh[- ]quality\b",
     re.I,
 )
 _LESSON = re.compile(r"^\s*(?:[-*•]|\d+[.)])?\s*(\S.*)$", re.M)

@@ -19,7 +19,10 @@ from rubricem_env.scaffold.copies import ShownText
 
 
 class RulesJudge:
-    """Deterministic and offline. It reads what the policy wrote, never the pages, and follows no instruction in them."""
+    """Deterministic and offline.
+
+    It reads what the policy wrote, never the pages, and follows no instruction in them.
+    """
 
     name = "rules"
 

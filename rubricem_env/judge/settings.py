@@ -13,6 +13,6 @@ class JudgeSettings(Frozen):
     dropout: UnitScore = 0.0
     """The share of active rubrics left out, drawn anew each step, so that a policy cannot rely on one."""
     failure_limit: UnitScore = 0.2
-    """The step stops when more than this share of its rollouts is invalid (choice B7)."""
+    """The step stops when more than this share of its rollouts is invalid: a policy must not learn from the rest."""
     seed: int | None = None
     """None uses the run's seed."""

@@ -17,8 +17,9 @@ TRUNCATED = "[truncated]"
 QUESTION_CHARS = 20_000
 """The most characters that a judge is shown of a question. Longer text keeps its head and its tail."""
 TRAJECTORY_TOKENS = 24_576
+"""How many tokens are shown of one attempt: more than the paper's 18,432 tokens of a response."""
 GROUP_TOKENS = 196_608
-"""Shown of one attempt, and of all attempts of a group together: more than the paper's 18,432 tokens of a response each."""
+"""How many tokens are shown of all attempts of a group together."""
 
 
 class _Piece(NamedTuple):
@@ -39,8 +40,8 @@ _SHOWN_SNIPPET = re.compile(rf'<{SNIPPET} id="(?P<id>[^"<>]*)">.*?</{SNIPPET}>',
 def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) -> dict[str, Any]:
     """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened.
 
-    What is longer than the limit is shortened from the lowest rank up, in equal proportion within a rank, with a note of
-    how much was left out. Tokens are estimated.
+    What is longer than the limit is shortened from the lowest rank up, in equal proportion within a rank, with a note
+    of how much was left out. Tokens are estimated.
     """
     pieces = _shorten_to(list(_pieces(parsed)), tokens)
     stages: dict[str, Any] = {}
@@ -78,7 +79,10 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
-    """The policy's and the tools' text in order. The snippets that the answer cites stand apart within an observation."""
+    """The policy's and the tools' text in order.
+
+    The snippets that the answer cites stand apart within an observation.
+    """
     repeats = find_repeats(parsed)
     offset = 0
     for number, segment in enumerate(parsed.trajectory.segments):

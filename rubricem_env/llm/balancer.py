@@ -9,8 +9,8 @@ from rubricem_env.domain.errors import BoundaryError
 class Balancer:
     """Which of several servers is asked: that with the fewest open requests, and of those the one asked longest ago.
 
-    A server that fails as one that is away is left out for `rest` seconds. Then one request at a time tries it, until it
-    answers again.
+    A server that fails as one that is away is left out for `rest` seconds. Then one request at a time tries it, until
+    it answers again.
     """
 
     def __init__(self, number: int, clock: Callable[[], float], rest: float = 30.0) -> None:

@@ -10,7 +10,10 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.folding import fold
 
 Finish = Literal["stop", "length", "blocked", "other"]
-"""Why a reply ends: the model ended it, the token limit, a refusal of the server, or anything else, such as an abort."""
+"""Why a reply ends.
+
+The model ended it, the token limit was reached, the server refused, or anything else, such as an abort.
+"""
 
 
 class ChatRequest(NamedTuple):

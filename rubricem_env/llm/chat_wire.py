@@ -50,8 +50,8 @@ class ChatWire:
         """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
 
         Raises:
-            ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before its
-                end mark or without a reply, or it holds a thought and no text.
+            ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before
+                its end mark or without a reply, or it holds a thought and no text.
         """
         has_finish = has_text = has_thought = False
         async for content in events_of(lines):

@@ -10,7 +10,8 @@ _OPTIONAL = (
 )
 """Parameters that a model may refuse; without any of them a reply can be had."""
 _REFUSED = re.compile(
-    r"unsupported|not (?:\w+ )?support|not permitted|deprecated|unrecogni[sz]ed|unknown|not allowed|cannot both|unavailable",
+    r"unsupported|not (?:\w+ )?support|not permitted|deprecated|unrecogni[sz]ed|unknown|not allowed|cannot both"
+    r"|unavailable",
     re.IGNORECASE,
 )
 Dialect = dict[str, str]
@@ -26,7 +27,10 @@ AT_OPENAI: Mapping[str, Dialect] = {
 
 
 def learn_dialect(dialect: Dialect, body: Mapping[str, Any], said: str) -> str:
-    """Read a refusal: the parameter of the body that the model does not take, noted in the dialect; empty for others."""
+    """Read a refusal: the parameter of the body that the model does not take, which is noted in the dialect.
+
+    It is empty where the refusal is about something else.
+    """
     if not _REFUSED.search(said):
         return ""
     named = (name for name in _OPTIONAL if name in body and name not in dialect)

@@ -73,7 +73,10 @@ def open_client(key: SecretStr, *, base_url: str | None, timeout: float) -> tupl
 
 @contextmanager
 def typed_failures(redactor: Redactor = str) -> Iterator[None]:
-    """Turn the library's failures into ModelErrors. They are not chained: they quote the reply, which may hold the key."""
+    """Turn the library's failures into ModelErrors.
+
+    They are not chained: they quote the reply, which may hold the key.
+    """
     try:
         yield
     except errors.APIError as failure:

@@ -31,6 +31,7 @@ def refuse_plain_http(url: str, variable: str) -> None:
     host = url_host(url)
     if not host or (urlsplit(url).scheme.lower() != "https" and host not in LOOPBACK):
         raise ConfigError(
-            f"{variable} is not sent to {host or 'an address with a login or without a plain host'} unencrypted. Use an "
+            f"{variable} is not sent to {host or 'an address with a login or without a plain host'} unencrypted. "
+            "Use an "
             f"https address or a tunnel to 127.0.0.1, or unset {variable}."
         )

@@ -21,8 +21,8 @@ class Rates(Frozen):
 class Limiter:
     """Shared by every caller of one server, on one event loop at a time. First come, first served.
 
-    The calls of a minute are spread over it: each waits until the time of those before it has passed, which is 1/60 of a
-    minute for a call where 60 a minute are allowed. A call of more tokens than a minute allows counts as a minute's.
+    The calls of a minute are spread over it: each waits until the time of those before it has passed, which is 1/60 of
+    a minute for a call where 60 a minute are allowed. A call of more tokens than a minute allows counts as a minute's.
     """
 
     def __init__(self, rates: Rates, timing: Timing) -> None:
@@ -35,7 +35,10 @@ class Limiter:
         """When the next call may begin: by the limit on requests, by the limit on tokens."""
 
     def slot(self, tokens: int) -> AbstractAsyncContextManager[None]:
-        """Occupy one slot while a call of about so many tokens runs; the clock of its retries stands still until then."""
+        """Occupy one slot while a call of about so many tokens runs.
+
+        The clock of the call's retries stands still until then.
+        """
         slots = self._semaphore()
         # A free slot where no minute is counted is taken at once.
         return self._turn(tokens, slots) if self._has_rates or slots.locked() else slots

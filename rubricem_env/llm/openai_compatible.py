@@ -31,7 +31,10 @@ MAX_STREAM_BYTES = 100_000_000
 MIN_TOKENS = 64
 """If even a request of this size does not fit, the context is full."""
 _NO_MODEL_LIST_YET = frozenset({401, 403, 408, 425, 429, 502, 503, 504, 529})
-"""Statuses of GET models that do not tell which models there are: the key is wrong, or the server is busy or loading."""
+"""Statuses of GET models that do not tell which models there are.
+
+The key is wrong, or the server is busy or loading.
+"""
 Reply = TypeVar("Reply")
 
 

@@ -42,8 +42,10 @@ class Price(Frozen):
 
 _MODELS: Mapping[str, Any] = json.loads(package_text("rubricem_env.llm", "models.json"))
 FLASH = "gemini-3.8-flash"
-"""The default of google_search and of the 8B configs' judge: the successor of the paper's Gemini 3 Flash. Its price holds
-until 2026-12-31, as its page says."""
+"""The default of google_search and of the 8B configs' judge: the successor of the paper's Gemini 3 Flash.
+
+Its price holds until 2026-12-31, as its page says.
+"""
 PRICES: Mapping[str, Price] = MappingProxyType(
     TypeAdapter(dict[str, Price]).validate_python(_MODELS["prices"], strict=False)
 )
@@ -69,7 +71,10 @@ _VERSION = re.compile("-2|-0|-preview|-latest|$")
 
 
 def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:
-    """The price of a model; a dated or preview name, such as gpt-4.1-2025-04-14, has the price of its longest known stem."""
+    """The price of a model.
+
+    A dated or preview name, such as gpt-4.1-2025-04-14, has the price of its longest known stem.
+    """
     name = price_name(model)
     stems = [known for known in prices if name.startswith(known) and _VERSION.match(name, len(known))]
     return prices[max(stems, key=len)] if stems else None

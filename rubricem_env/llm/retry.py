@@ -58,10 +58,10 @@ async def call_with_retry(
 ) -> Result:
     """Await `operation` until it succeeds, its failure is not retryable, or attempts or time are used up.
 
-    The time that it waits in a `Limiter` for its turn is not counted. A try that ends by itself within `longest` seconds
-    has no second timer where there is more time than that. Whatever the operation raises crosses
-    `boundary(error, doing)` first. The last failure is raised unchanged. Errors that are not `BoundaryError`s, such as a
-    reached spending limit, are raised at once.
+    The time that it waits in a `Limiter` for its turn is not counted. A try that ends by itself within `longest`
+    seconds has no second timer where there is more time than that. Whatever the operation raises crosses
+    `boundary(error, doing)` first. The last failure is raised unchanged. Errors that are not `BoundaryError`s, such as
+    a reached spending limit, are raised at once.
     """
     deadline = Deadline(policy.deadline, timing.clock)
     for retry in range(policy.attempts):

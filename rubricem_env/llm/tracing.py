@@ -28,7 +28,9 @@ _export = SimpleNamespace(tracer=None, api=None, has_texts=False, episodes={})
 
 
 def export_traces(environ: Mapping[str, str]) -> Any:
-    """Send the traces of this process to the collector of the environment, or nowhere; returns OpenTelemetry's provider.
+    """Send the traces of this process to the collector of the environment, or nowhere.
+
+    Returns OpenTelemetry's provider.
 
     Raises:
         MissingExtraError: OpenTelemetry is not installed.

@@ -15,8 +15,10 @@ _MORE_DOMAINS: str = TABLES["more_top_domains"]
 _LOCATOR = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,20}\s?:\s?//|\bhxxps?\b|\bwww\s?\.|\b(?:data:[a-z]+/|javascript:\S|mailto:)|\blocalhost:\d"
     r"|\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}"
-    r"|(?<![\w:])(?:(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,7}:(?:[0-9a-f]{1,4}:?){0,6})(?![\w:])|\[::[\w:]*\]"
-    rf"|\b[a-z0-9-]{{2,63}}\s(?:\.|dot)\s(?:{_DOMAINS})\b|\b(?=[0-9-]*[a-z])[a-z0-9-]{{1,63}}\s?[\[({{]\s?(?:[.。]|dot)\s?[\])}}]\s?[a-z]{{2,}}\b"
+    r"|(?<![\w:])(?:(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}|(?:[0-9a-f]{1,4}:){1,7}:(?:[0-9a-f]{1,4}:?){0,6})(?![\w:])"
+    r"|\[::[\w:]*\]"
+    rf"|\b[a-z0-9-]{{2,63}}\s(?:\.|dot)\s(?:{_DOMAINS})\b|\b(?=[0-9-]*[a-z])[a-z0-9-]{{1,63}}\s?[\[({{]\s?(?:[.。]"
+    rf"|dot)\s?[\])}}]\s?[a-z]{{2,}}\b"
     rf"|\b[a-z0-9-]{{2,63}}[\[({{]\w{{1,7}}[\])}}](?:{_DOMAINS})\b|\b0x[0-9a-f]{{8}}\b",
     _FLAGS,
 )
@@ -29,25 +31,34 @@ _DOTTED = re.compile(
 )
 """Words with dots between them; whether they are a host, their parts say."""
 _IP = re.compile(
-    r"(?<![\w.])(?<!section )(?<!sections )(?<!clause )(?<!article )(?<!version )(?<!§ )(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)",
+    r"(?<![\w.])(?<!section )(?<!sections )(?<!clause )(?<!article )(?<!version )(?<!§ )(?:\d{1,3}\.){3}\d{1,3}(?![\w]"
+    r"|\.\d)",
     _FLAGS,
 )
 _RESTRICTED = re.compile(
-    r"(?:^|\.)(?:gov|edu|mil|int|europa\.eu|(?:gov|ac|edu|nhs|gc|gob|gouv|go|mil)\.[a-z]{2}|gc\.ca|gouv\.fr|admin\.ch)$",
+    r"(?:^|\.)(?:gov|edu|mil|int|europa\.eu|(?:gov|ac|edu|nhs|gc|gob|gouv|go|mil)\.[a-z]{2}|gc\.ca|gouv\.fr"
+    r"|admin\.ch)$",
     _FLAGS,
 )
 """Registries that give names to institutions alone: nobody else can own such a host."""
 PUBLIC_SITES = frozenset(TABLES["public_sites"].split())
-"""Sites that a lesson may name as a source wherever it knows them from; a name without a path opens nothing but these."""
+"""Sites that a lesson may name as a source, wherever it knows them from.
+
+A name without a path opens nothing but these.
+"""
 _FILE = re.compile(r"\.(?:py|md|pt|rs|so|ps|pl|ml|sh|cc)$")
 _MOTION = re.compile(
-    r"\b(?:go\s+to|visit|fetch|open|ask|see|use|try|from|at|on|via|load|download|browse|contact|trust|cites?|start\s+at)\s+(?:the\s+)?[\"'`(]?$",
+    r"\b(?:go\s+to|visit|fetch|open|ask|see|use|try|from|at|on|via|load|download|browse|contact|trust|cites?"
+    r"|start\s+at)\s+(?:the\s+)?[\"'`(]?$",
     _FLAGS,
 )
 
 
 def find_address(text: str, shown: ShownText | None) -> str | None:
-    """The first address. The bare name of a public site is none, nor one that the policy knows and no page has shown."""
+    """The first address.
+
+    The bare name of a public site is none, nor one that the policy knows and no page has shown.
+    """
     folded = " ".join(fold(decoded(text)).split())
     found = _LOCATOR.search(folded)
     if found is not None:

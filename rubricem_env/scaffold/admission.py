@@ -1,9 +1,11 @@
-"""What a text must not hold to be remembered: addresses, keys, markup, machine syntax, unseen characters, foreign speech.
+"""What a text must not hold to be remembered.
+
+That is addresses, keys, markup, machine syntax, unseen characters and foreign speech.
 
 Rubrics and lessons outlive the pages and policies that they come from, so both gates ask here. What counts is structure
-and provenance: whether a name could be opened, whether a tag could be read, whether the page brought the host. Copies of
-pages are found by `copies`, orders and requests by `speech`. All text is folded before it is matched, so that lookalike
-letters and invisible characters hide nothing.
+and provenance: whether a name could be opened, whether a tag could be read, whether the page brought the host. Copies
+of pages are found by `copies`, orders and requests by `speech`. All text is folded before it is matched, so that
+lookalike letters and invisible characters hide nothing.
 """
 
 import re
@@ -41,14 +43,18 @@ class Fault(NamedTuple):
 
 _KEY = re.compile(
     r"\bAIza[\w-]{20,}|\bya29\.[\w-]{20,}|\bsk-[\w-]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bhf_\w{16,}|\bxox[abeprs]-[\w-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}|-----BEGIN [A-Z ]*KEY"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}|\bhf_\w{16,}|\bxox[abeprs]-[\w-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}"
+    r"|-----BEGIN [A-Z ]*KEY"
     # Whatever its service: long, of letters and digits, without a space.
     r"|\b[rsp]k_(?:live|test)_\w{10,}|\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{32,}"
 )
 _MARKUP = re.compile(r"</?[a-z][\w:-]*(?:\s[^<>]*)?/?>|<!--|<!\[|<<<|>>>|!?\[[^\]\n]{0,200}\]\([^)\n]{1,500}\)", _FLAGS)
 _NAMES = "|".join(sorted(RESERVED, key=len, reverse=True))
 _ODD_BRACKETS = re.compile(rf"[⟨〈《‹«˂]\s*/?\s*(?:{_NAMES})\s*[⟩〉》›»˃]", _FLAGS)
-_WRITTEN_TAGS = "answer|think|cite|review|structured_plan|rubric|research_plan|deep_analysis|state_evaluation|rubric_review|writing_plan"
+_WRITTEN_TAGS = (
+    "answer|think|cite|review|structured_plan|rubric|research_plan|deep_analysis|state_evaluation|rubric_review"
+    "|writing_plan"
+)
 _MENTION = re.compile(rf"(?<=[\w,;:] )[`\"']?</?(?:{_WRITTEN_TAGS})>[`\"']?(?=[ ,.;:)]|$)")
 """The bare name of a tag in a sentence: after a word, and before a space or a stop."""
 _TOKEN_NAMES = re.compile(r"(?<=[\w,;:] )[`\"']?</?(?:pad|s|bos|eos|unk|mask|cls|sep)>[`\"']?(?=[ ,.;:)]|$)")
@@ -63,7 +69,8 @@ _MACHINE_CALL = re.compile(
 def find_markup(text: str, *, allows_mentions: bool) -> str | None:
     """A tag of ours in any disguise that the scaffold knows, a chat special, or anything else that looks like a tag.
 
-    A sentence may name a token of a tokenizer, and a lesson a tag that attempts are written with, each in its plain form.
+    A sentence may name a token of a tokenizer, and a lesson a tag that attempts are written with, each in its plain
+    form.
     """
     text = _TOKEN_NAMES.sub("TOKEN", _MENTION.sub("TAG", text) if allows_mentions else text)
     for form in (text, fold(text), decoded(text)):

@@ -5,8 +5,11 @@ from types import MappingProxyType
 from typing import Literal
 
 Role = Literal["thought", "block", "section", "action", "inline", "foreign"]
-"""What a tag does: an opaque thought, a part of a turn, a part of a block, what ends the turn, markup inside the answer,
-or text that only the environment writes."""
+"""What a tag does.
+
+It is an opaque thought, a part of a turn, a part of a block, what ends the turn, markup inside the answer, or text that
+only the environment writes.
+"""
 THINK = "think"
 PLAN = "structured_plan"
 STATE_EVALUATION = "state_evaluation"

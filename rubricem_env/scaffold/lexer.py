@@ -2,7 +2,8 @@
 
 A tag is `<`, an optional `/`, a name of the grammar in any case, well-formed attributes or anything short
 without angle brackets, and `>`. Everything else is text. No candidate reaches past the next `<`; so a million of them
-take linear time, and the scanner keeps back only the last one. Invisible characters and lookalike tags are only reported.
+take linear time, and the scanner keeps back only the last one. Invisible characters and lookalike tags are only
+reported.
 """
 
 import re

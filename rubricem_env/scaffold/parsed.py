@@ -47,11 +47,14 @@ class ParsedTrajectory(NamedTuple):
         return self.spans[stage].of(self.policy_text) if stage in self.spans else ""
 
     def happened(self, stage: Stage) -> bool:
-        """Whether the stage can be judged: one of its tags was opened in it and is not empty (choice A10)."""
+        """Whether the stage can be judged: one of its tags was opened in it and is not empty."""
         return any(block.inner(text).strip() for block, text in self._blocks_of(stage))
 
     def breaks_off(self, stage: Stage) -> bool:
-        """Whether the tag that makes the stage was never closed (choice A10). Always False for Research, which has many."""
+        """Whether the tag that makes the stage was never closed.
+
+        Always False for Research, which has many.
+        """
         makers = [block for block, _ in self._blocks_of(stage)]
         return stage is not Stage.RESEARCH and bool(makers) and not makers[0].is_closed
 

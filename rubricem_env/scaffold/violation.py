@@ -71,8 +71,12 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
             "turn {turn} opens {value} and does not close it; a block closes before the next one begins. Write "
             "its closing tag."
         ),
-        Code.UNEXPECTED_CLOSE: "turn {turn} closes {value}, which is not open there. Remove it, or open the block first.",
-        Code.NESTED_TAG: "turn {turn} has {value} inside another block, where it is plain text. Close that block first.",
+        Code.UNEXPECTED_CLOSE: (
+            "turn {turn} closes {value}, which is not open there. Remove it, or open the block first."
+        ),
+        Code.NESTED_TAG: (
+            "turn {turn} has {value} inside another block, where it is plain text. Close that block first."
+        ),
         Code.MISPLACED_TAG: "turn {turn} has {value} outside the block that it belongs to. Move it inside.",
         Code.TAG_IN_THINK: (
             "turn {turn} has {value} inside <think>, where nothing counts as structure. Leave tags out of the thought."
@@ -114,7 +118,9 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
         ),
         Code.EMPTY_QUERY: "turn {turn} calls {value} with an empty query. Write the query between the tags.",
         Code.EMPTY_ANSWER: "turn {turn} closes an empty answer. Write the answer between <answer> and </answer>.",
-        Code.MISSING_THINK: "turn {turn} does not begin with <think> (it begins with {value}). Begin every turn with a thought.",
+        Code.MISSING_THINK: (
+            "turn {turn} does not begin with <think> (it begins with {value}). Begin every turn with a thought."
+        ),
         Code.MISSING_PLAN: (
             "turn {turn} acts without a <structured_plan>; the first turn plans before it searches. Write the "
             "plan first."
@@ -134,7 +140,9 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
             "turn {turn} has a review without {value}; a review has <rubric_review> and <writing_plan>. Add the "
             "section."
         ),
-        Code.ANSWER_IN_FIRST_TURN: "turn {turn} answers without having searched; the first turn ends with a tool call. Search first.",
+        Code.ANSWER_IN_FIRST_TURN: (
+            "turn {turn} answers without having searched; the first turn ends with a tool call. Search first."
+        ),
         Code.STAGE_ORDER: (
             "turn {turn} has {value} out of order; the order is plan, research, review, answer. Move it to its place."
         ),
@@ -148,7 +156,9 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
             "turn {turn} has an empty citation ({value}); a citation has an id and the claim it supports. Write "
             '<cite id="S_1">claim</cite>.'
         ),
-        Code.UNKNOWN_CITATION: "turn {turn} cites {value}, which no tool has shown in this episode. Cite an id of a shown snippet.",
+        Code.UNKNOWN_CITATION: (
+            "turn {turn} cites {value}, which no tool has shown in this episode. Cite an id of a shown snippet."
+        ),
     }
 )
 

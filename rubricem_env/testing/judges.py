@@ -14,7 +14,10 @@ Delay = Callable[[str, object], float]
 
 
 class ScriptedJudge:
-    """Proposes given rubrics and scores by a function; None leaves a rubric without a score. Latency is simulated on demand."""
+    """Proposes given rubrics and scores by a function; None leaves a rubric without a score.
+
+    Latency is simulated on demand.
+    """
 
     def __init__(
         self,

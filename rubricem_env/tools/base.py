@@ -42,7 +42,10 @@ class LocalToolbox:
     """Tools by name. Misspelt names and parameters are repaired, and the repaired call is recorded in the result."""
 
     def __init__(self, *tools: Tool, redactor: Redactor = str) -> None:
-        """`redactor` removes known secrets from calls and results; raises ConfigError if two tools have the same name."""
+        """`redactor` removes known secrets from calls and results.
+
+        Raises ConfigError if two tools have the same name.
+        """
         self.tools = {tool.spec.name: tool for tool in tools}
         self.specs = tuple(tool.spec for tool in tools)
         self._redactor = redactor

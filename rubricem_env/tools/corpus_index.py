@@ -219,7 +219,10 @@ class CorpusIndex:
         return {row: self._document(address) for _, row, address in hits}
 
     def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query | None:
-        """The passages with one of the rarest words, or with two of the next, scored by these; None if no word is so rare."""
+        """The passages with one of the rarest words, or with two of the next, scored by these.
+
+        It is None if no word is so rare.
+        """
         alone = [word for word in _rarest(frequency, _POSTINGS // 100) if frequency[word] <= _POSTINGS // 100]
         counted = _rarest(frequency, 2 * _POSTINGS)
         pairs = list(combinations(_rarest(frequency, _POSTINGS)[len(alone) :], 2))

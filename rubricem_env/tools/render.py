@@ -1,7 +1,7 @@
 """Renders a tool's result as the text that the policy reads: numbered snippets, neutralized and limited in tokens.
 
-`<tool_output>` delimits untrusted text. Foreign text cannot close it, because every scaffold tag in it gets a backslash.
-The tag is short because each observation pays for its tokens.
+`<tool_output>` delimits untrusted text. Foreign text cannot close it, because every scaffold tag in it gets a
+backslash. The tag is short because each observation pays for its tokens.
 """
 
 from collections.abc import Callable
@@ -75,8 +75,8 @@ def render_observation(
 ) -> tuple[str, tuple[str, ...]]:
     """The text for the policy, and the ids of the snippets that it may now cite.
 
-    Snippets are numbered from `first_id` on (choice A13), foreign text is neutralized, and the environment's notices are
-    added. A snippet without room is not shown and gets no id; the number of these is shown.
+    Snippets are numbered from `first_id` on, foreign text is neutralized, and the environment's notices
+    are added. A snippet without room is not shown and gets no id; the number of these is shown.
     """
     lines = (
         [neutralize(cap_text(result.summary, min(caps.summary, caps.total), count_tokens))] if result.summary else []

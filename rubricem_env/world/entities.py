@@ -40,8 +40,8 @@ class Fact(NamedTuple):
 class Entity(Frozen):
     """One thing of the world.
 
-    ``facts`` are the three numbers in a random order: the first is on its page, the others are on its sheet. ``year`` is
-    that of the current edition.
+    ``facts`` are the three numbers in a random order: the first is on its page, the others are on its sheet. ``year``
+    is that of the current edition.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The almanac's truth as a judge: true criteria by stage, a judge that applies them with four knobs, and true quality.
 
-The judge proposes the criteria that separate a group. The true quality of a stage is the weighted share of all criteria;
-no trainer may read it: it audits judges and runs.
+The judge proposes the criteria that separate a group. The true quality of a stage is the weighted share of all
+criteria; no trainer may read it: it audits judges and runs.
 """
 
 import asyncio
@@ -213,7 +213,10 @@ class JudgeKnobs(Frozen):
 
 
 class AlmanacJudge:
-    """Scores by the true criteria, distorted by its knobs. The same attempt gets the same scores in any order of calls."""
+    """Scores by the true criteria, distorted by its knobs.
+
+    The same attempt gets the same scores in any order of calls.
+    """
 
     name = "almanac"
 
@@ -270,7 +273,10 @@ class AlmanacJudge:
         return ScoringResult(rubric_scores)
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
-        """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
+        """Three dimensions for each candidate.
+
+        They are against the true criteria that the attempt lost, not against the given scores.
+        """
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
         judgement = _true_judgement(criteria, task.parsed)

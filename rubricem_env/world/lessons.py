@@ -13,7 +13,10 @@ SOUND = "Keep to the plan and name a source for each fact."
 
 
 class Lesson(NamedTuple):
-    """The two blocks of a reflection: criteria, and what to do about them. Neither has a value that only a page states."""
+    """The two blocks of a reflection: criteria, and what to do about them.
+
+    Neither has a value that only a page states.
+    """
 
     rubrics: str
     takeaways: str

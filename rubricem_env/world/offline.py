@@ -25,7 +25,10 @@ def offline_queries() -> tuple[Query, ...]:
 
 
 def query_of(question: Question) -> Query:
-    """The question without its answer. A rubric of negative weight becomes a negative rubric (choice B2)."""
+    """The question without its answer.
+
+    A rubric of negative weight becomes a negative rubric, because weights are positive in the mean of a stage.
+    """
     return Query(
         question=question.question,
         answer_format=question.answer_format,

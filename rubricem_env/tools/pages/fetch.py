@@ -153,7 +153,10 @@ class WebPages:
         raise ToolFailure(f"the page redirects more than {MAX_REDIRECTS} times.")
 
     async def _obey_robots(self, page: httpx2.URL, address: str) -> None:
-        """Raises ToolFailure, blocked, where robots.txt of the site forbids the page, or cannot be read now (RFC 9309)."""
+        """Raises ToolFailure, blocked, where robots.txt of the site forbids the page.
+
+        So it does where that file cannot be read now (RFC 9309).
+        """
         site = page.copy_with(path="/robots.txt", query=None, fragment=None)
         if str(site) not in self._rules:
             rules = RobotFileParser()

@@ -1,4 +1,6 @@
-"""Reads the text of HTML pages and PDF files: `python -m rubricem_env.tools.pages.text`, one of the processes of PageReader.
+"""Reads the text of HTML pages and PDF files.
+
+`python -m rubricem_env.tools.pages.text` is one of the processes of PageReader.
 
 Its parsers are native or slow, so it has a limit of memory, and whoever started it ends it after a time.
 """
