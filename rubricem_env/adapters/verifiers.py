@@ -65,8 +65,8 @@ class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: igno
     def load(self) -> Iterable[ResearchTask]:
         """A task for each question, in their order."""
         for query in self.research.queries:
-            told = {"prompt": self.research.prompt(query), "system_prompt": self.research.system or None}
-            task = ResearchTask(ResearchData(query_key=query.key, **told), self.config.task)
+            prompts = {"prompt": self.research.prompt(query), "system_prompt": self.research.system or None}
+            task = ResearchTask(ResearchData(query_key=query.key, **prompts), self.config.task)
             task.research = self.research
             yield task
 

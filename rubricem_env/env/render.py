@@ -56,7 +56,7 @@ def _wrapped(text: str, indent: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return TERMINAL_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return TERMINAL_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def _paint(text: str, code: str, colour: bool) -> str:

@@ -81,13 +81,14 @@ class HeldOutAudit:
     async def examine(self, groups: Sequence[Group], judged: Sequence[GroupJudgement]) -> Audit:
         """Audit one step. `judged` holds the training judge's judgements of the same groups, in order."""
         sample = [
-            (group, one, index)
-            for group, one in zip(groups, judged, strict=True)
-            for index, rollout in enumerate(one.rollouts)
+            (group, group_judgement, index)
+            for group, group_judgement in zip(groups, judged, strict=True)
+            for index, rollout in enumerate(group_judgement.rollouts)
             # An answer's score that stands in for all stages says nothing about a plan.
             if rollout.is_valid
             and not rollout.is_answer_only
-            and open_generator(self._seed, one.step, one.query_key, "held out", index).random() < self._settings.share
+            and open_generator(self._seed, group_judgement.step, group_judgement.query_key, "held out", index).random()
+            < self._settings.share
         ]
         results = await run_together(self._compare(group, judgement, index) for group, judgement, index in sample)
         stage_pairs = [pair for pairs, _ in results for pair in pairs]
@@ -133,14 +134,14 @@ class HeldOutAudit:
         present = present_stages(parsed)
         rubrics = tuple(r for r in self._rubrics.get(group.key, judgement.rubrics) if r.stage in present)
         seed = derive_seed(self._seed, judgement.step, group.key, "held out", index)
-        found = await self._judge.score(ScoringRequest(group.query.question, parsed, rubrics, seed))
-        held_out = score_trajectory(present, rubrics, rubric_scores=found.rubric_scores, failure=found.failure)
+        result = await self._judge.score(ScoringRequest(group.query.question, parsed, rubrics, seed))
+        held_out = score_trajectory(present, rubrics, rubric_scores=result.rubric_scores, failure=result.failure)
         scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
         stage_pairs = [(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
         score_pairs = [
-            (score.rounded, found.rubric_scores[score.rubric_id].rounded)
+            (score.rounded, result.rubric_scores[score.rubric_id].rounded)
             for score in trained.rubric_scores
-            if score.rubric_id in found.rubric_scores
+            if score.rubric_id in result.rubric_scores
         ]
         return stage_pairs, score_pairs
 

@@ -51,5 +51,5 @@ async def _score_example(judge: Judge, example: LabelledExample) -> RubricScore 
     # The arithmetic gives a missing stage 0 without asking the judge, and so does this.
     if not parsed.happened(example.rubric.stage):
         return RubricScore.whole(example.rubric.id, 0, "the stage never happened")
-    found = await judge.score(ScoringRequest(example.trajectory.question, parsed, (example.rubric,)))
-    return found.rubric_scores.get(example.rubric.id)
+    result = await judge.score(ScoringRequest(example.trajectory.question, parsed, (example.rubric,)))
+    return result.rubric_scores.get(example.rubric.id)

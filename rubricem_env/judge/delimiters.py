@@ -41,4 +41,4 @@ def _defuse_all(content: object) -> object:
 def _dump(content: object) -> str:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False)
     # JSON escapes the line breaks below U+0020; these three also break lines for some readers.
-    return text if text.isascii() else _WIDE_BREAK.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if text.isascii() else _WIDE_BREAK.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -43,10 +43,10 @@ class EnsembleJudge:
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
         """Combined scores. Members that scored the answer alone count only where no member scored everything."""
-        found = await run_together(member.score(request) for member in self._members)
-        whole = [result for result in found if result.rubric_scores and not result.is_answer_only]
-        usable = whole or [result for result in found if result.rubric_scores]
-        failure = "; ".join(result.failure for result in found if result.failure)
+        results = await run_together(member.score(request) for member in self._members)
+        whole = [result for result in results if result.rubric_scores and not result.is_answer_only]
+        usable = whole or [result for result in results if result.rubric_scores]
+        failure = "; ".join(result.failure for result in results if result.failure)
         if not usable:
             return ScoringResult(failure=failure or "no member of the ensemble gave a score")
         rubric_scores = {}

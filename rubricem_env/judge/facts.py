@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     def requirements(self) -> tuple[str, ...]:
         """The items of the plan's own rubric; its lines, where it is not a list."""
         text = self.section("rubric")
-        items = [found["item"].strip() for found in _ITEM.finditer(text)] or [
+        items = [match["item"].strip() for match in _ITEM.finditer(text)] or [
             line.strip() for line in text.splitlines()
         ]
         return tuple(dict.fromkeys(item for item in items if len(key_terms(item)) > 1))
@@ -53,7 +53,9 @@ class Facts(NamedTuple):
 
     def known_ids(self, text: str) -> tuple[str, ...]:
         """Shown snippets that the text names."""
-        return tuple(dict.fromkeys(found for found in _SNIPPET_ID.findall(text) if found in self.parsed.shown))
+        return tuple(
+            dict.fromkeys(snippet_id for snippet_id in _SNIPPET_ID.findall(text) if snippet_id in self.parsed.shown)
+        )
 
 
 def gather_facts(question: str, parsed: ParsedTrajectory) -> Facts:

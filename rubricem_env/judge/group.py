@@ -18,7 +18,10 @@ class Group(NamedTuple):
     def of(cls, query: Query, attempts: Iterable[Trajectory | ParsedTrajectory]) -> "Group":
         """A group of attempts; one that has been read already is not read again."""
         return cls(
-            query, tuple(one if isinstance(one, ParsedTrajectory) else parse_trajectory(one) for one in attempts)
+            query,
+            tuple(
+                attempt if isinstance(attempt, ParsedTrajectory) else parse_trajectory(attempt) for attempt in attempts
+            ),
         )
 
     @property

@@ -47,7 +47,7 @@ def covered_share(terms: Collection[str], text: str) -> float:
 
 def find_quote(text: str, terms: Iterable[str] = ()) -> str:
     """The first sentence with the most terms, in quotation marks and truncated."""
-    sentences = [found.strip() for found in _SENTENCE.findall(plain_text(text)) if found.strip()]
+    sentences = [sentence.strip() for sentence in _SENTENCE.findall(plain_text(text)) if sentence.strip()]
     if not sentences:
         return "nothing is written there"
     wanted = set(terms)

@@ -39,9 +39,9 @@ async def probe_length(
     answer_rubrics = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
 
     async def score(trajectory: Trajectory) -> float | None:
-        found = await judge.score(ScoringRequest(trajectory.question, parse_trajectory(trajectory), answer_rubrics))
+        result = await judge.score(ScoringRequest(trajectory.question, parse_trajectory(trajectory), answer_rubrics))
         return score_trajectory(
-            (Stage.ANSWER,), answer_rubrics, rubric_scores=found.rubric_scores, failure=found.failure
+            (Stage.ANSWER,), answer_rubrics, rubric_scores=result.rubric_scores, failure=result.failure
         ).score(Stage.ANSWER)
 
     async def gain(plain: Trajectory) -> float | None:

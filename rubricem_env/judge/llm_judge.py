@@ -87,26 +87,26 @@ class LLMJudge:
         if not rubrics:
             return ScoringResult()
         try:
-            found = await self._score(request, self._settings.retry)
+            result = await self._score(request, self._settings.retry)
         except ModelError as failure:
             return await self._score_answer(request, str(failure))
-        unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in found.rubric_scores}
+        unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in result.rubric_scores}
         if not unscored:
-            return found
+            return result
         # A stage without one score is a failed scoring; a scored answer need not be asked for again.
         if Stage.ANSWER in unscored:
-            return await self._score_answer(request, found.failure)
+            return await self._score_answer(request, result.failure)
         answer = {rubric.id for rubric in rubrics if rubric.stage is Stage.ANSWER}
-        rubric_scores = {key: score for key, score in found.rubric_scores.items() if key in answer}
-        return found._replace(rubric_scores=rubric_scores, is_answer_only=True) if rubric_scores else found
+        rubric_scores = {key: score for key, score in result.rubric_scores.items() if key in answer}
+        return result._replace(rubric_scores=rubric_scores, is_answer_only=True) if rubric_scores else result
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """One score for each candidate; what the judge does not score is unscored, never 0."""
         written = [index for index, text in enumerate(task.candidates) if text.strip()]
         groups = [written] if task.mode == "listwise" else [[index] for index in written]
         candidate_scores: dict[int, CandidateScore] = {}
-        for found in await run_together(self._judge_candidates(task, group) for group in groups if group):
-            candidate_scores |= found
+        for scores in await run_together(self._judge_candidates(task, group) for group in groups if group):
+            candidate_scores |= scores
         objections = await self._read_again(
             task.question, {index: task.candidates[index] for index in written}, task.seed
         )
@@ -133,24 +133,24 @@ class LLMJudge:
         rows = [
             {"index": at, "text": neutralize(shorten_middle(text, MAX_CANDIDATE_CHARS))} for at, text in texts.items()
         ]
-        asked = ("QUESTION", shorten_middle(neutralize(question), QUESTION_CHARS))
-        request = self._request(ADMIT, delimit([asked, ("TEXTS", rows)], seed), schema=WirePurposes)
+        question_block = ("QUESTION", shorten_middle(neutralize(question), QUESTION_CHARS))
+        request = self._request(ADMIT, delimit([question_block, ("TEXTS", rows)], seed), schema=WirePurposes)
 
         def parse(reply: ChatReply) -> dict[int, WirePurpose]:
-            found, is_exact = read_entries(parse_json_object(reply), WirePurpose, asked=texts)
+            purposes, is_exact = read_entries(parse_json_object(reply), WirePurpose, asked=texts)
             if not is_exact:
                 raise ModelError("it does not give every text one purpose", is_retryable=True)
-            return found
+            return purposes
 
         retry = self._settings.fallback_retry
         try:
-            found = await ask_for(self._model, request, parse=parse, retry=retry, timing=self._timing)
+            purposes = await ask_for(self._model, request, parse=parse, retry=retry, timing=self._timing)
         except ModelError as failure:
             return dict.fromkeys(texts, f"it was not read: {failure}")
         return {
-            at: f"its purpose is {one.purpose}: {shorten(one.justification)}"
-            for at, one in found.items()
-            if one.purpose != "research"
+            at: f"its purpose is {purpose.purpose}: {shorten(purpose.justification)}"
+            for at, purpose in purposes.items()
+            if purpose.purpose != "research"
         }
 
     async def _score_answer(self, request: ScoringRequest, failure: str) -> ScoringResult:
@@ -159,10 +159,10 @@ class LLMJudge:
         if not rubrics:
             return ScoringResult(failure=failure)
         try:
-            found = await self._score(request._replace(rubrics=rubrics), self._settings.fallback_retry)
+            result = await self._score(request._replace(rubrics=rubrics), self._settings.fallback_retry)
         except ModelError as last:
             return ScoringResult(failure=f"{failure}; then, for the answer alone: {last}")
-        return found._replace(is_answer_only=True, failure=failure)
+        return result._replace(is_answer_only=True, failure=failure)
 
     async def _score(self, request: ScoringRequest, retry: RetryPolicy) -> ScoringResult:
         # By stage, then by id: the same rubrics have the same indices for every trajectory of the group.
@@ -171,31 +171,31 @@ class LLMJudge:
         call = self._request(SCORE, render_scoring(request, rubrics, settings=self._settings), schema=WireScores)
 
         def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
-            found, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
-            if not found:
+            entries, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
+            if not entries:
                 raise ModelError("it holds no usable entry for any index of CRITERIA", is_retryable=True)
-            return found, is_exact
+            return entries, is_exact
 
-        found, is_exact = await ask_for(self._model, call, parse=parse, retry=retry, timing=self._timing)
+        entries, is_exact = await ask_for(self._model, call, parse=parse, retry=retry, timing=self._timing)
         if not is_exact:
-            found = {**await self._repair(call, rubrics, found=found), **found}
+            entries = {**await self._repair(call, rubrics, entries=entries), **entries}
         rubric_scores = {
             rubrics[index].id: RubricScore.whole(rubrics[index].id, entry.score, entry.justification)
-            for index, entry in sorted(found.items())
+            for index, entry in sorted(entries.items())
         }
         left = len(rubrics) - len(rubric_scores)
         failure = f"{left} of {len(rubrics)} criteria came back without a usable score" if left else ""
         return ScoringResult(rubric_scores, failure=failure, prompt_hash=PROMPT_HASHES[SCORE])
 
     async def _repair(
-        self, request: ChatRequest, rubrics: Numbered, *, found: Mapping[int, WireScore]
+        self, request: ChatRequest, rubrics: Numbered, *, entries: Mapping[int, WireScore]
     ) -> dict[int, WireScore]:
         """The entries of one more call, which names the missing indices. If it fails, the first reply stands."""
 
         def parse(reply: ChatReply) -> dict[int, WireScore]:
             return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
 
-        again = repair_request(index for index in rubrics if index not in found)
+        again = repair_request(index for index in rubrics if index not in entries)
         once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
         repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
         try:
@@ -212,22 +212,22 @@ class LLMJudge:
             render_reflection_task(task, numbered, tokens=self._settings.trajectory_tokens),
             schema=WireReflectionScores,
         )
-        found: dict[int, WireReflectionScore] = {}
+        entries: dict[int, WireReflectionScore] = {}
         detail = "the judge gave no usable scores for this candidate"
 
         def parse(reply: ChatReply) -> None:
             # Entries of incomplete replies are kept, for the case that no complete one comes.
-            found.update(read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)[0])
-            missing = [number for number in numbered if number not in found]
+            entries.update(read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)[0])
+            missing = [number for number in numbered if number not in entries]
             if missing:
                 raise ModelError(f"no usable entry for the indices {', '.join(map(str, missing))}", is_retryable=True)
 
         try:
             await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
-            detail = detail if found else str(failure)
+            detail = detail if entries else str(failure)
         scores = dict.fromkeys(indices, CandidateScore(Unscored(reason="judge_failed", detail=detail)))
-        for number, entry in found.items():
+        for number, entry in entries.items():
             score = ReflectionScore(
                 diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance
             )

@@ -73,7 +73,7 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
     valid = np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
     if fallback == "broadcast":
         judgements = [fill_failed_stages(judgement) for judgement in judgements]
-    rows = [[(one.score(stage), _absence(one, stage)) for stage in STAGES] for one in judgements]
+    rows = [[(judgement.score(stage), _absence(judgement, stage)) for stage in STAGES] for judgement in judgements]
     shape = (len(judgements), len(STAGES))
     scores = np.array([[score or 0.0 for score, _ in row] for row in rows], dtype=np.float64).reshape(shape)
     scored = np.array([[why != "judge_failed" for _, why in row] for row in rows], dtype=bool).reshape(shape)

@@ -69,7 +69,7 @@ class StepJudge:
 
         async def judge(group: Group) -> None:
             finished.append(await self._judge_once(group, step=step))
-            lost = [one.failure for judged in finished for one in judged.rollouts if not one.is_valid]
+            lost = [rollout.failure for judged in finished for rollout in judged.rollouts if not rollout.is_valid]
             way_out = "Groups without a failure are kept; run the step again when the judge answers."
             refuse_outage(lost, num_rollouts, limit=self.settings.failure_limit, way_out=way_out)
 
@@ -164,10 +164,10 @@ class StepJudge:
 
     async def _score(self, request: ScoringRequest, proposal_failure: str) -> RolloutJudgement:
         present = present_stages(request.parsed)
-        asked = tuple(rubric for rubric in request.rubrics if rubric.stage in present)
+        rubrics = tuple(rubric for rubric in request.rubrics if rubric.stage in present)
         with span("evaluate", self.judge.name, of=request.parsed.trajectory) as judged:
-            result = await self.judge.score(request._replace(rubrics=asked)) if asked else ScoringResult()
-            note_scores(judged, asked, result.rubric_scores)
+            result = await self.judge.score(request._replace(rubrics=rubrics)) if rubrics else ScoringResult()
+            note_scores(judged, rubrics, result.rubric_scores)
         judgement = score_trajectory(
             present,
             request.rubrics,
@@ -175,7 +175,10 @@ class StepJudge:
             failure=result.failure,
             proposal_failure=proposal_failure,
         )
-        failed = next((one for one in map(judgement.outcome, STAGES) if isinstance(one, Unscored) and one.detail), None)
+        failed = next(
+            (outcome for outcome in map(judgement.outcome, STAGES) if isinstance(outcome, Unscored) and outcome.detail),
+            None,
+        )
         return RolloutJudgement(
             judgement=judgement,
             rubric_scores=tuple(result.rubric_scores.values()),

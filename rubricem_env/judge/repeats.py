@@ -27,9 +27,9 @@ def find_repeats(parsed: ParsedTrajectory) -> tuple[Span, ...]:
     block = ShownText(span.of(prompt) for span in _after_openings(prompt))
     written = parsed.policy_text
     return tuple(
-        Span(span.start + found.start, span.start + found.end)
+        Span(span.start + copy.start, span.start + copy.end)
         for span in _after_openings(written)
-        for found in block.find_copies(span.of(written))
+        for copy in block.find_copies(span.of(written))
     )
 
 

@@ -61,14 +61,14 @@ def read_rubrics(text: str, where: str) -> tuple[Rubric, ...]:
     rows = _rows(text, where)
     if len(rows) > MAX_RUBRICS:
         raise FileFormatError(f"{where} holds {len(rows)} rubrics; at most {MAX_RUBRICS} are read for one question.")
-    found = {}
+    rubrics = {}
     for number, row in enumerate(rows, start=1):
         with validating(f"{where}, rubric {number}", "A rubric has title, description and weight, below 0 for a flaw."):
             read = RubricRow.model_validate(row)
         if read.weight:
             rubric = read.rubric
-            found[rubric.id] = rubric
-    return tuple(found.values())
+            rubrics[rubric.id] = rubric
+    return tuple(rubrics.values())
 
 
 def _rows(text: str, where: str) -> list[object]:

@@ -69,10 +69,10 @@ def score_cover(
 
     The reason quotes the text, or what is `said`, and names the terms that are not there.
     """
-    found = cover(terms, text)
-    rest = [term for term in terms if term not in found][:6]
+    covered = cover(terms, text)
+    rest = [term for term in terms if term not in covered][:6]
     share = covered_share(terms, text)
-    reason = (said or find_quote(text, found)) + (f"; {otherwise} {', '.join(rest)}" if rest else "")
+    reason = (said or find_quote(text, covered)) + (f"; {otherwise} {', '.join(rest)}" if rest else "")
     return Scored(score_of_share(share, full=full, partial=partial), reason)
 
 

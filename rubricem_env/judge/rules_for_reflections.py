@@ -58,8 +58,8 @@ def _faults(task: ReflectionTask) -> list[Rubric]:
 
 def _scope(text: str, question: set[str], *, generic: float) -> float:
     """How far lessons differ from each other and do without this question's names."""
-    found = _TAKEAWAYS.search(text)
-    lessons = [set(key_terms(line)) for line in _LESSON.findall(found[1])] if found else []
+    match = _TAKEAWAYS.search(text)
+    lessons = [set(key_terms(line)) for line in _LESSON.findall(match[1])] if match else []
     lessons = [lesson for lesson in lessons if len(lesson) > 2]
     if not lessons:
         return 0.0

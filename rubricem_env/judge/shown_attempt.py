@@ -46,7 +46,8 @@ def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) 
     pieces = _shorten_to(list(_pieces(parsed)), tokens)
     stages: dict[str, Any] = {}
     for stage in STAGES:
-        own = groupby((piece for piece in pieces if piece.stage is stage), key=lambda one: (one.author, one.segment))
+        of_stage = (piece for piece in pieces if piece.stage is stage)
+        own = groupby(of_stage, key=lambda piece: (piece.author, piece.segment))
         shown = [
             {"agent" if author is Origin.POLICY else "tool_output": "".join(part.text for part in parts)}
             for (author, _), parts in own
@@ -100,9 +101,9 @@ def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
             stage = next((stage for stage, span in spans if span.start < offset <= span.end), Stage.RESEARCH)
             text = inert_tool_text(segment)
             begin = 0
-            for found in _SHOWN_SNIPPET.finditer(text):
-                if found["id"] in parsed.citations.known:
-                    yield _Piece(stage, Origin.TOOL, text[begin : found.start()], _PAGE, number)
-                    yield _Piece(stage, Origin.TOOL, found[0], _CITED, number)
-                    begin = found.end()
+            for snippet in _SHOWN_SNIPPET.finditer(text):
+                if snippet["id"] in parsed.citations.known:
+                    yield _Piece(stage, Origin.TOOL, text[begin : snippet.start()], _PAGE, number)
+                    yield _Piece(stage, Origin.TOOL, snippet[0], _CITED, number)
+                    begin = snippet.end()
             yield _Piece(stage, Origin.TOOL, text[begin:], _PAGE, number)

@@ -24,9 +24,9 @@ class ChatWire:
         return bearer(key)
 
     def body(self, request: ChatRequest, messages: Sequence[Message]) -> dict[str, Any]:
-        told = [{"role": "system", "content": request.system}] if request.system else []
+        system = [{"role": "system", "content": request.system}] if request.system else []
         body: dict[str, Any] = {
-            "messages": [*told, *({"role": role, "content": text} for role, text in messages)],
+            "messages": [*system, *({"role": role, "content": text} for role, text in messages)],
             "temperature": request.temperature,
             "top_p": request.top_p,
             "seed": request.seed,

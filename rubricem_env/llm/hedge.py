@@ -30,10 +30,10 @@ async def call_with_hedge(
     calls = [asyncio.create_task(call(has_begun[0])), asyncio.create_task(call_again())]
     try:
         ended, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        if all(one.exception() for one in ended) and (calls[1] in ended or has_begun[1].is_set()):
+        if all(task.exception() for task in ended) and (calls[1] in ended or has_begun[1].is_set()):
             ended, _ = await asyncio.wait(calls)
-        return next((one for one in calls if one in ended and not one.exception()), calls[0]).result()
+        return next((task for task in calls if task in ended and not task.exception()), calls[0]).result()
     finally:
-        for one in calls:
-            one.cancel()
+        for task in calls:
+            task.cancel()
         await asyncio.gather(*calls, return_exceptions=True)

@@ -14,8 +14,8 @@ def host_of(netloc: str) -> str:
 
     A login before the host, and text after the brackets of an IPv6 address, make it something else.
     """
-    found = _HOST.fullmatch(netloc.strip().lower())
-    return (found[1] or found[2]) if found else ""
+    match = _HOST.fullmatch(netloc.strip().lower())
+    return (match[1] or match[2]) if match else ""
 
 
 def url_host(url: str) -> str:

@@ -25,10 +25,10 @@ def parse_json_object(reply: ChatReply) -> dict[str, object]:
     if text.startswith(_CODE) and text.endswith(_CODE) and "\n" in text:
         text = text[text.index("\n") : -len(_CODE)]
     try:
-        found = json.loads(text, parse_constant=str)
+        value = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError) as failure:
         cut = " (it was truncated at the token limit)" if reply.finish == "length" else ""
         raise ModelError(f"the reply is not valid JSON{cut}: {failure}", is_retryable=True) from failure
-    if not isinstance(found, dict):
-        raise ModelError(f"the reply is a JSON {type(found).__name__}; an object is needed", is_retryable=True)
-    return found
+    if not isinstance(value, dict):
+        raise ModelError(f"the reply is a JSON {type(value).__name__}; an object is needed", is_retryable=True)
+    return value

@@ -146,8 +146,8 @@ class Meter:
             FileFormatError: the state is not one of a meter.
         """
         with validating("the state of the usage meter is malformed"):
-            spent = {phase: Spent.model_validate(one) for phase, one in state.items()}
-        self._spent = {phase: {**dict(one), **dict(one.usage)} for phase, one in spent.items()}
+            spent = {phase: Spent.model_validate(entry) for phase, entry in state.items()}
+        self._spent = {phase: {**dict(entry), **dict(entry.usage)} for phase, entry in spent.items()}
 
     def _priced(self, model: str, usage: Usage, fee: float) -> _Sums:
         price = price_of(model, self._prices) if model else None

@@ -60,9 +60,9 @@ def find_address(text: str, shown: ShownText | None) -> str | None:
     The bare name of a public site is none, nor one that the policy knows and no page has shown.
     """
     folded = " ".join(fold(decoded(text)).split())
-    found = _LOCATOR.search(folded)
-    if found is not None:
-        return found[0]
+    locator = _LOCATOR.search(folded)
+    if locator is not None:
+        return locator[0]
     for ip in _IP.finditer(folded):
         octets = [int(part) for part in ip[0].split(".")]
         if max(octets) <= 255 and sum(octet > 9 for octet in octets) > 0:
@@ -70,8 +70,8 @@ def find_address(text: str, shown: ShownText | None) -> str | None:
     return next((dotted[0] for dotted in _DOTTED.finditer(folded) if _is_address(dotted, folded, shown)), None)
 
 
-def _is_address(found: re.Match[str], text: str, shown: ShownText | None) -> bool:
-    labels = found["host"].replace("。", ".").split(".")
+def _is_address(dotted: re.Match[str], text: str, shown: ShownText | None) -> bool:
+    labels = dotted["host"].replace("。", ".").split(".")
     tops = [
         at
         for at in range(1, len(labels))
@@ -85,8 +85,8 @@ def _is_address(found: re.Match[str], text: str, shown: ShownText | None) -> boo
         return False
     # The last part that ends a host counts: "cdc.gov.evil.com" is none of cdc.gov.
     host = ".".join(labels[: tops[-1] + 1]).lower()
-    before, after = text[: found.start()], text[found.end() :]
-    if found["path"]:
+    before, after = text[: dotted.start()], text[dotted.end() :]
+    if dotted["path"]:
         return True
     if _RESTRICTED.search(host) or any(host == site or host.endswith(f".{site}") for site in PUBLIC_SITES):
         return False
@@ -95,7 +95,7 @@ def _is_address(found: re.Match[str], text: str, shown: ShownText | None) -> boo
     # The party of a case, a program's file, or a name that the policy knows and no page of the attempt has shown.
     is_party = re.match(r"\s+v\.?\s", after) or re.search(r"\bv\.?\s+$", before)
     label = labels[tops[-1] - 1]
-    is_own = shown is not None and found[0][0].isupper() and len(label) > 2 and not shown.mentions(label)
+    is_own = shown is not None and dotted[0][0].isupper() and len(label) > 2 and not shown.mentions(label)
     return not (is_party or _FILE.search(host) or is_own)
 
 
@@ -103,5 +103,5 @@ def decoded(text: str) -> str:
     """Escapes of addresses and of program text resolved, twice at most."""
     for _ in range(2):
         text = html.unescape(text)
-    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), text)
     return unquote(text) if re.search(r"%[0-9a-fA-F]{2}", text) else text

@@ -76,11 +76,13 @@ def find_markup(text: str, *, allows_mentions: bool) -> str | None:
     for form in (text, fold(text), decoded(text)):
         defused = neutralize(form)
         if defused != form:
-            at = next(index for index, (one, two) in enumerate(zip(form, defused, strict=False)) if one != two)
+            at = next(
+                index for index, (before, after) in enumerate(zip(form, defused, strict=False)) if before != after
+            )
             return form[max(0, at - 1) : at + 30]
     folded = " ".join(fold(text).split())
-    found = _MARKUP.search(folded) or _ODD_BRACKETS.search(folded)
-    return found and found[0]
+    match = _MARKUP.search(folded) or _ODD_BRACKETS.search(folded)
+    return match and match[0]
 
 
 def find_fault(text: str, kind: Kind, *, shown: ShownText | None = None, question: str = "") -> Fault | None:
@@ -108,5 +110,5 @@ def find_fault(text: str, kind: Kind, *, shown: ShownText | None = None, questio
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
-    return found and found[0]
+    match = pattern.search(text)
+    return match and match[0]

@@ -190,20 +190,20 @@ def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violat
 
     `tags` is the number of known tags in the text; if that is every `<`, none of them is checked again.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     # One search for each character is ten times as fast as a character class: each is a plain memory search.
     unseen = _CONTROL if text.isascii() else _CONTROL + _WIDE_CONTROL
     control = [char for char in unseen if char in text]
     if control:
         first = min(control, key=text.index)
-        found.append(violation(Code.CONTROL_CHARACTER, turn, f"U+{ord(first):04X}", text.index(first)))
+        violations.append(violation(Code.CONTROL_CHARACTER, turn, f"U+{ord(first):04X}", text.index(first)))
     broken = None if text.isascii() else _BROKEN.search(text)
     if broken:
-        found.append(violation(Code.INVALID_UNICODE, turn, f"U+{ord(broken[0]):04X}", broken.start()))
+        violations.append(violation(Code.INVALID_UNICODE, turn, f"U+{ord(broken[0]):04X}", broken.start()))
     lookalike = _find_lookalike(text, tags)
     if lookalike:
-        found.append(violation(Code.LOOKALIKE_TAG, turn, lookalike[0], lookalike.start()))
-    return found
+        violations.append(violation(Code.LOOKALIKE_TAG, turn, lookalike[0], lookalike.start()))
+    return violations
 
 
 def _find_lookalike(text: str, tags: int) -> re.Match[str] | None:

@@ -68,7 +68,7 @@ class ParsedTrajectory(NamedTuple):
     @property
     def rejections(self) -> tuple[Violation, ...]:
         """The violations for which data generation rejects this trajectory; empty means accepted."""
-        return tuple(found for found in self.violations if found.code in STRICT)
+        return tuple(violation for violation in self.violations if violation.code in STRICT)
 
 
 def parse_trajectory(

@@ -58,7 +58,7 @@ def read_regular_turn(text: str, number: int) -> Turn | None:
         end = inner_end + len(CALL_TOOL) + 3
         blocks.append(Block(CALL_TOOL, match.start("call"), inner_start, inner_end, end, is_closed=True))
     violations = suspicious_characters(text, number, tags=len(text))  # every `<` is accounted for
-    violations.sort(key=lambda found: found.start)
+    violations.sort(key=lambda violation: violation.start)
     return Turn(number, text, tuple(blocks), call, answer, blocks[-1].end, tuple(violations))
 
 

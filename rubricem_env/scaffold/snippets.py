@@ -31,9 +31,9 @@ def held_ids(text: str, snippet_ids: Iterable[str]) -> Iterator[str]:
     for snippet_id in snippet_ids:
         tag = f'<{SNIPPET} id="{snippet_id}">'
         # A tool writes them in order; so most often the text is read once.
-        found = text.find(tag, at)
-        if found >= 0:
-            at = found
+        index = text.find(tag, at)
+        if index >= 0:
+            at = index
         elif tag not in text:
             continue
         yield snippet_id

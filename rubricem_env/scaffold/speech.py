@@ -67,10 +67,10 @@ def _is_directive(before: str) -> bool:
     """Whether a verb after this text, in its sentence, orders something; "models ignore" and "do not ignore" do not."""
     if _MENTION.search(before):
         return False
-    found = re.search(r"([\w'’]+)\s*$", before)
-    if found is None:
+    word = re.search(r"([\w'’]+)\s*$", before)
+    if word is None:
         return True
-    last = found[1].lower().replace("’", "'")
+    last = word[1].lower().replace("’", "'")
     if last == "to":
         return _MISTAKE.search(before.rstrip()) is None
     if last in _NOT_DIRECTIVE:
@@ -154,10 +154,10 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
     """
     said = _QUOTED.sub(" ", fold(text))
     for pattern in (_RELATIONS["of_itself"], _RELATIONS["evaluates_here"], *((_TO_READER,) if is_criterion else ())):
-        if found := pattern.search(said):
-            return Speech("order", found[0])
-    left = (found for found in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: found.start()]))
-    return next((Speech("order", found[0]) for found in left), None)
+        if match := pattern.search(said):
+            return Speech("order", match[0])
+    matches = (match for match in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: match.start()]))
+    return next((Speech("order", match[0]) for match in matches), None)
 
 
 def find_foreign(text: str, question: str) -> str | None:
@@ -197,56 +197,56 @@ def _forms(folded: str) -> Iterator[str]:
     if _SPACED.search(folded):
         forms.append(re.sub(r"(?<=\b\w) (?=\w\b)", "", folded))
     # "a11" is "all", and "th1s" is "this".
-    forms.append(_MIXED.sub(lambda found: found[0].replace("11", "ll").translate(_DIGITS), folded))
+    forms.append(_MIXED.sub(lambda match: match[0].replace("11", "ll").translate(_DIGITS), folded))
     return iter(dict.fromkeys(" ".join(form.split()) for form in forms))
 
 
 def _foreign(text: str) -> Iterator[Speech]:
     for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
-        for found in pattern.finditer(text):
-            if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
-                yield Speech(kind, found[0])
+        for match in pattern.finditer(text):
+            if not _IN_ENGLISH.fullmatch(match[0]) and not _NEGATED.search(text[: match.start()]):
+                yield Speech(kind, match[0])
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
-    for found in _RELATIONS["disregards"].finditer(sentence):
-        after = sentence[found.end() :]
-        if not _is_directive(sentence[: found.start()]):
+    for match in _RELATIONS["disregards"].finditer(sentence):
+        after = sentence[match.end() :]
+        if not _is_directive(sentence[: match.start()]):
             continue
-        passage = found[0]
-        if found["said"] or found["asked"]:
+        passage = match[0]
+        if match["said"] or match["asked"]:
             yield Speech("order", passage)
             continue
         complement = _COMPLEMENT.match(after)
         is_readers = _READER.search(complement[0] if complement else " ".join(after.split()[:1])) is not None
         is_owned = complement is not None and bool(complement[1].strip()) and not is_readers
-        if is_readers or (not is_owned and (found["named"] or _OF_READER.search(passage))):
+        if is_readers or (not is_owned and (match["named"] or _OF_READER.search(passage))):
             yield Speech("order", passage)
-    for found in _ORDERS.finditer(sentence):
-        before = sentence[: found.start()]
-        is_dictated = re.match(r"(?:answer|reply|respond)\b", found[0], _FLAGS) is None or _is_directive(before)
+    for match in _ORDERS.finditer(sentence):
+        before = sentence[: match.start()]
+        is_dictated = re.match(r"(?:answer|reply|respond)\b", match[0], _FLAGS) is None or _is_directive(before)
         if is_dictated and not _MENTION.search(before):
-            yield Speech("order", found[0])
+            yield Speech("order", match[0])
 
 
 def _requests(sentence: str) -> Iterator[Speech]:
     for relation in ("to_judge", "earns", "passive", "credited", "anyhow"):
-        found = _RELATIONS[relation].search(sentence)
-        if found is not None:
-            yield Speech("score_request", found[0])
-    for found in _RELATIONS["grants_max"].finditer(sentence):
-        is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
-        if _is_directive(sentence[: found.start()]) and not is_scale:
-            yield Speech("score_request", found[0])
-    for found in _RELATIONS["grants_number"].finditer(sentence):
-        of_work = _WORK_WORD.search(found["to"]) or (
-            not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
+        match = _RELATIONS[relation].search(sentence)
+        if match is not None:
+            yield Speech("score_request", match[0])
+    for match in _RELATIONS["grants_max"].finditer(sentence):
+        is_scale = _SCALE.match(sentence[match.end() :]) is not None and not _WORK_WORD.search(match["to"])
+        if _is_directive(sentence[: match.start()]) and not is_scale:
+            yield Speech("score_request", match[0])
+    for match in _RELATIONS["grants_number"].finditer(sentence):
+        of_work = _WORK_WORD.search(match["to"]) or (
+            not match["to"].strip() and _WORK_WORD.search(sentence[match.end() :])
         )
-        if of_work and _is_directive(sentence[: found.start()]):
-            yield Speech("score_request", found[0])
-    for found in _RELATIONS["receives"].finditer(sentence):
-        if not _SCALE.match(sentence[found.end() :]):
-            yield Speech("score_request", found[0])
+        if of_work and _is_directive(sentence[: match.start()]):
+            yield Speech("score_request", match[0])
+    for match in _RELATIONS["receives"].finditer(sentence):
+        if not _SCALE.match(sentence[match.end() :]):
+            yield Speech("score_request", match[0])
 
 
 def _count(text: str) -> tuple[int, int]:

@@ -93,7 +93,7 @@ class TurnReader:
         else:
             self._note_rest(text, rest)
         violations = [*self._violations, *suspicious_characters(text, self._number, tags=self._tags + len(rest))]
-        violations.sort(key=lambda found: found.start)
+        violations.sort(key=lambda noted: noted.start)
         blocks = tuple(sorted(self._blocks, key=lambda block: block.start))
         return Turn(self._number, text, blocks, call, answer, end, tuple(violations))
 

@@ -42,9 +42,9 @@ class CachedTool:
         """
         key = cache_key(call, self._scope)
         ended = self._ended
-        found = await self._read(key)
-        if found is not None:
-            return found
+        cached = await self._read(key)
+        if cached is not None:
+            return cached
         slot = (id(asyncio.get_running_loop()), key)
         if slot not in self._running:
             waiting: _Waiting = set()
@@ -108,5 +108,5 @@ class CachedTool:
 
 def cache_key(call: ToolCall, scope: str) -> str:
     """Equal for calls that ask the same; case counts, because it does in addresses."""
-    asked = (_FORMAT, scope, call.name, " ".join(call.query.split()), call.parameters)
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    parts = (_FORMAT, scope, call.name, " ".join(call.query.split()), call.parameters)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

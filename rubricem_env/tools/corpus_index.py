@@ -259,7 +259,7 @@ class CorpusIndex:
         return [(Occur.Should, term) for term in terms]
 
     def _hits(
-        self, asked: Query, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
+        self, words: Query, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
     ) -> list[tuple[float, int, tantivy.DocAddress]]:
         """Scores, rows and addresses."""
         schema = self._index.schema
@@ -271,7 +271,7 @@ class CorpusIndex:
             among = Query.term_set_query(schema, "field", sorted(fields))
             filters.append((Occur.Must, Query.const_score_query(among, 0.0)))
         # Alone, a union of words skips the blocks that cannot hold a better hit.
-        whole = Query.boolean_query([(Occur.Must, asked), *filters]) if filters else asked
+        whole = Query.boolean_query([(Occur.Must, words), *filters]) if filters else words
         hits = self._searcher.search(whole, limit, count=False).hits
         rows: list[Any] = self._searcher.fast_field_values("row", [address for _, address in hits])
         return [(float(score), row, address) for (score, address), row in zip(hits, rows, strict=True)]

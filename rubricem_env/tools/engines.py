@@ -113,7 +113,7 @@ def _read_brave(reply: Any) -> ToolResult:
 
 def _read_searxng(reply: Any) -> ToolResult:
     """Nothing at all from engines that do not respond is a failure, and not an empty result."""
-    texts = [one if isinstance(one, str) else one.get("answer") or "" for one in reply.get("answers") or ()]
+    texts = [answer if isinstance(answer, str) else answer.get("answer") or "" for answer in reply.get("answers") or ()]
     texts += [box.get("content") or "" for box in reply.get("infoboxes") or ()]
     result = ToolResult.found(_hits(reply["results"], lambda hit: hit.get("content")), next(filter(None, texts), ""))
     silent = reply.get("unresponsive_engines") or ()

@@ -105,8 +105,8 @@ class GeminiGoogleSearch:
         if not response.candidates:
             # Without a reason for it, this is not a reply of the API.
             raise malformed_reply(_BACKEND)
-        found = read_grounding(text, response.candidates[0].grounding_metadata)
-        snippets = tuple(await asyncio.gather(*map(self._resolved, found)))
+        grounded = read_grounding(text, response.candidates[0].grounding_metadata)
+        snippets = tuple(await asyncio.gather(*map(self._resolved, grounded)))
         if not (text.strip() or snippets) and finish == "length":
             # All tokens went into thoughts; this is not an empty search result.
             raise ToolFailure(f"{_BACKEND} ran out of tokens before it wrote; ask for less at once.", is_retryable=True)

@@ -22,8 +22,8 @@ def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolRes
     """
     spec = find_tool(call.name, specs)
     if spec is None:
-        asked = f"there is no tool {call.name[:_SHOWN_ARGUMENTS]!r}" if call.name else "the call names no tool"
-        message = f"{asked}; the tools are {', '.join(spec.name for spec in specs)}. Call one of these."
+        refusal = f"there is no tool {call.name[:_SHOWN_ARGUMENTS]!r}" if call.name else "the call names no tool"
+        message = f"{refusal}; the tools are {', '.join(spec.name for spec in specs)}. Call one of these."
         return ToolResult(status=ToolStatus.ERROR, message=message)
     try:
         if len(call.query) > spec.max_query:

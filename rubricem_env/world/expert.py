@@ -109,10 +109,10 @@ def review_text(findings: Sequence[NeedAnswer], question: Question) -> str:
         for found in findings
     )
     stated = ", ".join(f"the {found.target.title}" for found in findings if not found.is_gap) or "the gap"
-    told = f"State {stated}, with sources."
+    plan = f"State {stated}, with sources."
     if question.answer_format is AnswerFormat.EXACT:
-        told = _goal(findings).sentence or f"The value is {UNKNOWN}."
-    return f"<review><rubric_review>{lines}</rubric_review><writing_plan>{told}</writing_plan></review>"
+        plan = _goal(findings).sentence or f"The value is {UNKNOWN}."
+    return f"<review><rubric_review>{lines}</rubric_review><writing_plan>{plan}</writing_plan></review>"
 
 
 def answer_text(findings: Sequence[NeedAnswer], question: Question, *, slips: Slips) -> str:

@@ -28,21 +28,21 @@ class NeedAnswer(NamedTuple):
 def find_all(question: Question, slips: Slips, *, progress: ExpertProgress) -> tuple[NeedAnswer, ...]:
     """One answer for each need that the expert intends to meet, in the order of the question, conventions last."""
     trusted = _trusted_trap(question, progress) if slips.trusts_stale else None
-    found: dict[str, NeedAnswer] = {}
+    answers: dict[str, NeedAnswer] = {}
     for need in wanted_needs(question, slips):
         if need.id == slips.unfounded:
-            found[need.id] = _invent(need, slips, progress=progress)
+            answers[need.id] = _invent(need, slips, progress=progress)
         elif trusted is not None and need.id == trusted[0].need_id:
-            found[need.id] = _say(need, trusted[0].wrong_value, sources=(trusted[1].snippet_id,))
+            answers[need.id] = _say(need, trusted[0].wrong_value, sources=(trusted[1].snippet_id,))
         else:
-            found[need.id] = _look_up(need, progress, found=found)
-    duties = (_look_up(duty, progress, found=found) for duty in wanted_duties(question, slips))
-    return (*found.values(), *duties)
+            answers[need.id] = _look_up(need, progress, answers=answers)
+    duties = (_look_up(duty, progress, answers=answers) for duty in wanted_duties(question, slips))
+    return (*answers.values(), *duties)
 
 
-def _look_up(target: Target, progress: ExpertProgress, *, found: dict[str, NeedAnswer]) -> NeedAnswer:
+def _look_up(target: Target, progress: ExpertProgress, *, answers: dict[str, NeedAnswer]) -> NeedAnswer:
     if isinstance(target, Need) and target.kind == "verdict":
-        grounds = [found[name] for name in target.depends_on if name in found]
+        grounds = [answers[name] for name in target.depends_on if name in answers]
         is_founded = len(grounds) == len(target.depends_on) and not any(ground.is_gap for ground in grounds)
         sources = tuple(dict.fromkeys(source for ground in grounds for source in ground.sources))
         return NeedAnswer(target, target.sentence if is_founded else "", target.value, sources)

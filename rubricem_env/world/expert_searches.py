@@ -88,7 +88,7 @@ def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProg
     new = list[Shown]()
     for number, observation in enumerate(observations, 1):
         errand = ahead.pop(0)
-        new = [Shown(*found) for found in _SNIPPET.findall(observation)]
+        new = [Shown(*match) for match in _SNIPPET.findall(observation)]
         shown += new
         pages = {snippet.document_id for snippet in shown}
         lacking = [target for target in errand.targets if pages.isdisjoint(target.document_ids)]

@@ -283,12 +283,12 @@ class AlmanacJudge:
         return judge_reflections(task._replace(judgement=judgement, rubrics=tuple(criteria)))
 
     def _question(self, text: str) -> Question:
-        found = self._questions.get(query_key(text))
-        if found is None:
+        question = self._questions.get(query_key(text))
+        if question is None:
             raise UsageError(
                 f"the almanac's judge does not know the question {text[:60]!r}; give it that world's questions."
             )
-        return found
+        return question
 
     def _fails(self, *parts: object) -> bool:
         return open_generator(self._seed, "failure", *parts).random() < self._knobs.failure_rate

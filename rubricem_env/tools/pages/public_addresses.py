@@ -21,8 +21,8 @@ WEB_PORTS = frozenset({80, 443})
 
 async def resolve(host: str, port: int) -> list[str]:
     """The addresses of a host, from the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in entries]
 
 
 async def pin(

@@ -63,8 +63,8 @@ def main() -> None:
     while header := sys.stdin.buffer.read(REQUEST.size):
         format, charset, size = REQUEST.unpack(header)
         body = sys.stdin.buffer.read(size)
-        found = read_pdf(body) if format == b"pdf\0" else read_html(body, charset.rstrip(b"\0").decode())
-        replies.write(json.dumps(found) + "\n")
+        text = read_pdf(body) if format == b"pdf\0" else read_html(body, charset.rstrip(b"\0").decode())
+        replies.write(json.dumps(text) + "\n")
         replies.flush()
 
 
