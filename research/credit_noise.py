@@ -34,13 +34,14 @@ from rubricem_env.domain.base import NUM_STAGES, Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.expert import AlmanacTeacher, Faults, Slips, draw_slips
+from rubricem_env.world.expert import AlmanacTeacher
+from rubricem_env.world.expert_faults import Faults, Slips, draw_slips
 from rubricem_env.world.judge import Evidence, criteria_of
+from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_env.world.questions import Question
 from rubricem_records.stage_lookup import stage_lookup
 

@@ -25,12 +25,13 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.entities import SPLITS, Split
-from rubricem_env.world.questions import Need, Question
+from rubricem_env.world.names import SPLITS, Split
+from rubricem_env.world.needs import Need
+from rubricem_env.world.offline import query_of
+from rubricem_env.world.questions import Question
 from rubricem_records.rollouts import Rollout
 from trainers.settings import run_command
 

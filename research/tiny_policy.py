@@ -34,9 +34,10 @@ from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.grammar import CALL_TOOL
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_env.world.entities import Split
-from rubricem_env.world.expert import Faults, Lesson, lesson_after
+from rubricem_env.world.expert_faults import Faults
 from rubricem_env.world.judge import Evidence
+from rubricem_env.world.lessons import Lesson, lesson_after
+from rubricem_env.world.names import Split
 from rubricem_env.world.questions import Question
 from rubricem_records.line_file import LineFile
 from rubricem_records.run_settings import SETTINGS_FILE

@@ -20,9 +20,8 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.prompting import fill
 from rubricem_agent.reflection.candidates import RUBRICS, TAKEAWAYS, reflection_prompt, render_transcript
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import query_of
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, CITE, GRAMMAR, SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import neutralize
@@ -32,18 +31,13 @@ from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import Draft, sentence, write_pages
-from rubricem_env.world.entities import (
-    DOMAINS,
-    FIRST_WORDS,
-    SECOND_WORDS,
-    Split,
-    pick,
-    populate,
-    shuffled,
-    split_of_name,
-)
-from rubricem_env.world.expert import Lesson
+from rubricem_env.world.draws import pick, shuffled
+from rubricem_env.world.entities import populate
+from rubricem_env.world.lessons import Lesson
+from rubricem_env.world.names import Split, split_of_name
+from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
+from rubricem_env.world.vocabulary import DOMAINS, FIRST_WORDS, SECOND_WORDS
 
 WORLD_ENTITIES = 16
 """In each domain of a world of traces: ten of train, as many as the shipped world has in all."""

@@ -22,12 +22,15 @@ from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import suggest_name, validating
-from rubricem_env.judge.base import Combine, JudgeSettings
-from rubricem_env.judge.llm_judge import AskSettings
-from rubricem_env.llm.limits import Rates, RetryPolicy
-from rubricem_env.llm.usage import FLASH, Dollars, SpendLimits
+from rubricem_env.judge.ask_settings import AskSettings
+from rubricem_env.judge.ensemble import Combine
+from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.prices import FLASH, Dollars
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.tools.engines import ENGINES
-from rubricem_env.world.expert import Faults
+from rubricem_env.world.expert_faults import Faults
 from rubricem_records.evaluation_rules import EvaluationMode, Rules
 from rubricem_records.sampling import Sampling
 

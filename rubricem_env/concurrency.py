@@ -72,7 +72,8 @@ class LoopThread:
     def close(self) -> None:
         """Stop the loop and join its thread; safe to call twice."""
         self._is_closed = True
-        loop, thread = self._loop, self._thread
+        loop = self._loop
+        thread = self._thread
         self._loop = self._thread = None
         if loop is None or thread is None:
             return

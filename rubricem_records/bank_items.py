@@ -7,7 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 
 ItemStatus = Literal[
     "active",

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.llm.base import without_thoughts
+from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.usage import Usage
 
 Count = Annotated[int, Field(ge=0)]

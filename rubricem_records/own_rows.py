@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from rubricem_env.llm.usage import SHUT_DOWN
+from rubricem_env.llm.prices import SHUT_DOWN
 from rubricem_records.evaluation_names import agent_name, title_of
 from rubricem_records.evaluation_scores import NO_JUDGE, Scores
 from rubricem_records.published_scores import PublishedScores

@@ -19,8 +19,8 @@ from pydantic import ConfigDict, Field
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
+from rubricem_env.judge.rubric_set import ActiveRubric, RetiredRubric
 from rubricem_records.bank_items import BankItem
 from rubricem_records.packed_tokens import PackedTokens
 from rubricem_records.rollouts import Rollout

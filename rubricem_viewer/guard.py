@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem_env.llm.base import LOOPBACK, host_of
+from rubricem_env.llm.hosts import LOOPBACK, host_of
 from rubricem_viewer.replies import problem
 
 API = "/api/"

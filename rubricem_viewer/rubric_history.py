@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.scoring import score_variance
+from rubricem_env.judge.separation import score_variance
 from rubricem_records.run_record import GroupEntry, RolloutEntry
 from rubricem_viewer.api.questions import Fate, RubricEvent, RubricHistory, RubricLife, StepNote
 from rubricem_viewer.run_folder import RunFolder

@@ -2,8 +2,9 @@
 
 from itertools import accumulate
 
-from rubricem_env.scaffold.grammar import STRICT
-from rubricem_env.scaffold.parsed import ParsedTrajectory, unfounded_claims
+from rubricem_env.scaffold.claims import unfounded_claims
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_env.scaffold.violation import STRICT
 from rubricem_viewer.api.trajectories import Passage, TrajectoryRow, TrajectoryView, ViolationView
 from rubricem_viewer.element_segments import cut_trajectory
 from rubricem_viewer.elements import make_elements

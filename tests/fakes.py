@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Polarity, Provenance, Reflection, ReflectionScore, Rubric
+from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, query_key
-from rubricem_env.llm.base import ChatReply, ChatRequest
-from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.chat import ChatReply, ChatRequest
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.episodes import FOUND
-from rubricem_env.tools.guard import ToolFailure
+from rubricem_env.tools.failures import ToolFailure
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, ToolSpec
 
 

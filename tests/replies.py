@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rubricem_env.judge.llm_judge import PROPOSE, REFLECT
-from rubricem_env.llm.base import ChatRequest
+from rubricem_env.judge.templates import PROPOSE, REFLECT
+from rubricem_env.llm.chat import ChatRequest
 
 _DELIMITED_BLOCK = re.compile(
     r"^<<<BEGIN (?P<label>[A-Z]+) (?P<nonce>[0-9a-f]{16})>>>\n(?P<body>.*?)\n<<<END (?P=label) (?P=nonce)>>>$",

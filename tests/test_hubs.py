@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from rubricem_agent.data.chatml import ChatSample
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 
 ROOT = Path(__file__).parents[1]
 HUBS = ROOT / "docs" / "hubs"

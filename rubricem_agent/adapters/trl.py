@@ -32,9 +32,9 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.rewards import Scorer
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.world.offline import offline_queries, shipped_toolbox
 from rubricem_records.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts import Rollout
 

@@ -22,8 +22,8 @@ from rubricem_agent.wiring.models import system_of
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
-from rubricem_env.env.research_env import COLOURS, GREY
-from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.env.render import COLOURS, GREY
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes

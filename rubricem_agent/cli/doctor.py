@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from rich.markup import escape
 
 from rubricem_agent.cli.terminal import Terminal, command, plain_table
-from rubricem_env.llm.base import url_host
+from rubricem_env.llm.hosts import url_host
 from rubricem_env.tools.engines import ENGINES
 
 State = Literal["ok", "missing", "wrong", "note"]

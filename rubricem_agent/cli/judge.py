@@ -33,13 +33,19 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines, read_text, validating
 from rubricem_env.domain.judgement import Rubric, StageScore
 from rubricem_env.domain.trajectory import Query, Trajectory, load_trajectory
-from rubricem_env.judge.audit import Agreement, Calibration, LabelledExample, calibrate as run_calibration
-from rubricem_env.judge.base import Contrast, Group, Judge, Proposal, ScoringRequest, ScoringResult
-from rubricem_env.judge.pipeline import StepJudge, describe_group
-from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.agreement import Agreement
+from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
+from rubricem_env.judge.calibration import Calibration, LabelledExample, calibrate as run_calibration
+from rubricem_env.judge.describe import describe_group
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubric_files import read_rubrics
+from rubricem_env.judge.rubric_set import RubricSet
 from rubricem_env.llm.usage import Meter
-from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
+from rubricem_env.scaffold.claims import unfounded_claims
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 _NAME_WIDTH = 40
 _SHOWN_DISAGREEMENTS = 10

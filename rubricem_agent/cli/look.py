@@ -21,8 +21,9 @@ from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtr
 from rubricem_env.domain.inputs import read_text, suggest_name
 from rubricem_env.domain.trajectory import dump_trajectory, load_trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import render_ansi
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory, unfounded_claims
+from rubricem_env.env.render import render_ansi
+from rubricem_env.scaffold.claims import unfounded_claims
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_records.atomic_files import writing
 from rubricem_viewer.report import render_report

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.llm.usage import Dollars
+from rubricem_env.llm.prices import Dollars
 from rubricem_records.atomic_files import writing
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]

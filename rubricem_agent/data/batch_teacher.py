@@ -17,7 +17,7 @@ from rubricem_agent.data.generate import RepliesPending, Trace, TurnReply
 from rubricem_agent.data.teacher import TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
-from rubricem_env.llm.base import ChatRequest
+from rubricem_env.llm.chat import ChatRequest
 from rubricem_records.atomic_files import write_atomic
 
 

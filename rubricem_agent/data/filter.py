@@ -19,12 +19,14 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory
 from rubricem_env.llm.usage import Meter
-from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, Violation
+from rubricem_env.scaffold.grammar import CALL_TOOL, THINK
 from rubricem_env.scaffold.lexer import find_tags
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.violation import Code, Violation
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec, repair_call
+from rubricem_env.tools.repair import repair_call
+from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec
 from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
 
 QUOTE = '"'

@@ -18,9 +18,9 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem, read_lines, validating
 from rubricem_env.domain.judgement import Polarity, Rubric
 from rubricem_env.domain.trajectory import AnswerFormat, Query
-from rubricem_env.env.research_env import query_of
-from rubricem_env.judge.rubrics import read_rubrics
+from rubricem_env.judge.rubric_files import read_rubrics
 from rubricem_env.tools.render import estimate_tokens
+from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
 from rubricem_records.atomic_files import write_atomic, writing
 

@@ -15,12 +15,16 @@ from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_env.llm.base import ChatModel, ChatRequest, ask_once
-from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
-from rubricem_env.llm.usage import PRICES, Price, Spent, Usage, price_of
+from rubricem_env.llm.ask import ask_once
+from rubricem_env.llm.chat import ChatModel, ChatRequest
+from rubricem_env.llm.prices import PRICES, Price, price_of
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.usage import Spent, Usage
 from rubricem_env.scaffold.untrusted import defuse, neutralize
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_env.world.expert import AlmanacTeacher, Faults, draw_slips
+from rubricem_env.world.expert import AlmanacTeacher
+from rubricem_env.world.expert_faults import Faults, draw_slips
 from rubricem_env.world.questions import Question
 
 PURPOSE = "teacher"

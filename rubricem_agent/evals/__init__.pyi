@@ -1,5 +1,5 @@
+from rubricem_agent.data.chatml import ChatTurn as ChatTurn
 from rubricem_agent.evals.base import (
-    ChatTurn as ChatTurn,
     DataPaths as DataPaths,
     Dataset as Dataset,
     Example as Example,

@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from rubricem_env.llm.usage import PRICES, Price, Usage, price_of
+from rubricem_env.llm.prices import PRICES, Price, price_of
+from rubricem_env.llm.usage import Usage
 from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
 from rubricem_records.evaluation_scores import ModelCost
 

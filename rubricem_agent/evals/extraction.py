@@ -16,7 +16,8 @@ from pydantic import JsonValue
 from rubricem_agent.evals.base import ScoringError, Unit, official_field
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
-from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
+from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_records.evaluation_rules import CitationMode, Rules
 
 MAX_ANSWER = 400_000

@@ -17,9 +17,13 @@ from rubricem_agent.evals.grading import Case, Grade, Grading, GradingQuestion, 
 from rubricem_env.domain.errors import BoundaryError, JudgeError, ModelError, boundary
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.base import CHARS_PER_TOKEN, ChatModel, ChatReply, ChatRequest, without_thoughts
-from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
-from rubricem_env.llm.usage import PRICES, Price, SpendLimitReached, Usage
+from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
+from rubricem_env.llm.metered import CHARS_PER_TOKEN
+from rubricem_env.llm.prices import PRICES, Price
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.thoughts import without_thoughts
+from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.usage import SpendLimitReached, Usage
 from rubricem_records.evaluation_logs import PAGES, AnswerRecord, CaseKey, VerdictKey, VerdictRecord
 from rubricem_records.evaluation_scores import ModelCost
 from rubricem_records.journal import Journal

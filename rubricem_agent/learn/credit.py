@@ -32,7 +32,7 @@ from rubricem_agent.learn.credit_methods import (
 from rubricem_env.domain.base import NUM_STAGES, Frozen
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.domain.judgement import Judgement
-from rubricem_env.judge.scoring import Fallback, group_scores
+from rubricem_env.judge.masking import Fallback, group_scores
 
 
 class NonFiniteLossError(RubricEMError):

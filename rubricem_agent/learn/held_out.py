@@ -15,9 +15,11 @@ from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.judge.base import Group, Judge, JudgeSettings
+from rubricem_env.judge.base import Judge
+from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import true_quality

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from rubricem_agent.learn.credit import Credit
-from rubricem_env.judge.rubrics import RubricSet
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.judgements import GroupJudgement
+from rubricem_env.judge.rubric_set import RubricSet
 from rubricem_records.bank_items import Retrieved
 from rubricem_records.packed_tokens import pack_tokens
 from rubricem_records.rollouts import Rollout

@@ -12,7 +12,7 @@ from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.judgements import GroupJudgement
 from rubricem_records.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts import Rollout
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rubricem_env.domain.base import STAGES
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.judgements import GroupJudgement
 from rubricem_records.log_lines import StageMetrics
 
 

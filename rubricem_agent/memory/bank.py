@@ -23,7 +23,7 @@ from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.store import ItemStore, MemoryStore, text_digest
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_records.bank_items import BankItem, ItemStatus, Retrieved, StoredItem

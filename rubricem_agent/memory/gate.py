@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rubricem_agent.memory.store import text_digest
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.scaffold.admission import find_fault
 from rubricem_env.scaffold.copies import ShownText
 

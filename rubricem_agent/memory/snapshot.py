@@ -21,7 +21,7 @@ from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, validating
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.atomic_files import write_atomic, writing
 from rubricem_records.bank_items import BankItem, StoredItem

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rubricem_env.domain.errors import BoundaryError
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.scaffold.folding import fold_letters
 from rubricem_records.bank_items import StoredItem
 

@@ -24,5 +24,5 @@ from rubricem_agent.policy.tokens import (
     TokenTurn as TokenTurn,
 )
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
-from rubricem_env.llm.base import ContextOverflow as ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow as ContextOverflow
 from rubricem_records.sampling import Sampling as Sampling

@@ -9,8 +9,9 @@ from pydantic import SecretStr
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ABORTED, Delta, redactor_of
+from rubricem_env.llm.chat import ABORTED, Delta
 from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
+from rubricem_env.llm.keys import redactor_of
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_records.sampling import Sampling
 

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
-from rubricem_env.llm.base import ChatRequest, Delta
-from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
-from rubricem_env.llm.wires import Message
+from rubricem_env.llm.chat import ChatRequest, Delta
+from rubricem_env.llm.chat_wire import ChatWire
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.llm.wire import Message
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_records.sampling import Sampling
 

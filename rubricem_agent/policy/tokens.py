@@ -14,7 +14,7 @@ from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parser import parse_turn
 

@@ -15,9 +15,10 @@ from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.text import PHASE, REFUSED, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ContextOverflow, Delta
-from rubricem_env.llm.limits import call_with_retry
+from rubricem_env.llm.chat import Delta
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.llm.retry import call_with_retry
 from rubricem_env.llm.usage import Usage
 from rubricem_records.sampling import Sampling
 

@@ -19,10 +19,10 @@ from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, re
 from rubricem_env.concurrency import derive_seed, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
 from rubricem_env.domain.errors import BoundaryError
-from rubricem_env.domain.judgement import ReflectionScore
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Origin
-from rubricem_env.judge.base import ReflectionMode
-from rubricem_env.judge.prompting import shorten_middle
+from rubricem_env.judge.reflections import ReflectionMode
+from rubricem_env.judge.shown_attempt import shorten_middle
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
 from rubricem_records.sampling import Sampling

@@ -25,10 +25,12 @@ from rubricem_agent.reflection.candidates import (
 )
 from rubricem_env.concurrency import derive_seed, open_generator
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.judgement import Judgement, Provenance, Reflection, ReflectionScore, Rubric, Unscored
+from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, Unscored
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionTask
-from rubricem_env.judge.scoring import GroupJudgement, count_reasons
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.judgements import GroupJudgement, count_reasons
+from rubricem_env.judge.reflections import CandidateScore, ReflectionJudge, ReflectionTask
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_records.bank_items import BankItem

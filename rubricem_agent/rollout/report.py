@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations
+from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_records.snippet_sources import SnippetSource, shown_sources
 

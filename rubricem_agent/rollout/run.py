@@ -13,7 +13,7 @@ from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.domain.trajectory import Ending, Query
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
-from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.tracing import note_turn, span
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory

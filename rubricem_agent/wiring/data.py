@@ -43,9 +43,13 @@ from rubricem_agent.wiring.models import (
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.llm.base import ChatRequest, MeteredModel, expected_usage
-from rubricem_env.llm.limits import Limiter, LimiterOf, RetryPolicy, Timing, own_limiter
-from rubricem_env.llm.usage import Meter, Price, SpendLimitReached, Usage, listed_with, price_name, price_of
+from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.limiter import Limiter, LimiterOf, own_limiter
+from rubricem_env.llm.metered import MeteredModel, expected_usage
+from rubricem_env.llm.prices import Price, listed_with, price_name, price_of
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.questions import Question

@@ -32,7 +32,8 @@ from rubricem_agent.wiring.tools import open_index
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.usage import SHUT_DOWN, Price, Usage, listed_with, price_of
+from rubricem_env.llm.prices import SHUT_DOWN, Price, listed_with, price_of
+from rubricem_env.llm.usage import Usage
 from rubricem_records.atomic_files import write_atomic, writing
 from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
 from rubricem_records.evaluation_manifest import (

@@ -47,8 +47,10 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import read_text
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.base import ChatModel
-from rubricem_env.llm.limits import LimiterOf, RemoteLimiter, SharedLimits, Timing, own_limiter
+from rubricem_env.llm.chat import ChatModel
+from rubricem_env.llm.limiter import LimiterOf, own_limiter
+from rubricem_env.llm.shared_limits import RemoteLimiter, SharedLimits
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.spec import FETCH_PAGE

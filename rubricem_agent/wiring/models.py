@@ -16,22 +16,20 @@ from rubricem_agent.policy.base import TINY, Opening, Policy, model_folder, own_
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_env.judge.base import EnsembleJudge, Judge, ReflectionJudge
+from rubricem_env.judge.base import Judge
+from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.reflections import ReflectionJudge
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.base import (
-    LOOPBACK,
-    ChatModel,
-    MeteredModel,
-    ModelPool,
-    Redactor,
-    read_secret,
-    redactor_of,
-    refuse_plain_http,
-    url_host,
-)
-from rubricem_env.llm.limits import Limiter, Timing
-from rubricem_env.llm.usage import PRICES, Meter, Price, price_of
+from rubricem_env.llm.chat import ChatModel
+from rubricem_env.llm.hosts import LOOPBACK, refuse_plain_http, url_host
+from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
+from rubricem_env.llm.limiter import Limiter
+from rubricem_env.llm.metered import MeteredModel
+from rubricem_env.llm.pool import ModelPool
+from rubricem_env.llm.prices import PRICES, Price, price_of
+from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.usage import Meter
 
 if TYPE_CHECKING:
     from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
@@ -156,8 +154,11 @@ def _connect_served(
 ) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
     """A model behind one of the three wires, and its key."""
     with requires_extra("judge", f"a served {role}"):
-        from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
-        from rubricem_env.llm.wires import MessagesWire, ResponsesWire, Wire
+        from rubricem_env.llm.chat_wire import ChatWire
+        from rubricem_env.llm.messages_wire import MessagesWire
+        from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+        from rubricem_env.llm.responses_wire import ResponsesWire
+        from rubricem_env.llm.wire import Wire
     wires: dict[str, Wire] = {configs.RESPONSES: ResponsesWire(), configs.ANTHROPIC: MessagesWire()}
     wire = wires.get(spec.backend, ChatWire())
     home = _ANTHROPIC_HOST if spec.backend == configs.ANTHROPIC else _OPENAI_HOST

@@ -12,8 +12,11 @@ from rubricem_agent.wiring.models import JUDGE_KEY, POLICY_KEY, SEARCH_KEY, TEAC
 from rubricem_agent.wiring.tools import search_backend
 from rubricem_env.domain.errors import BoundaryError, ModelError, UsageError
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.llm.base import ChatRequest, redact_failure, url_host
-from rubricem_env.llm.limits import RetryPolicy, Timing, call_with_retry
+from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.keys import redact_failure
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.timing import Timing
 
 REQUEST = ChatRequest("Reply with OK.", purpose="probe", max_output_tokens=1)
 RETRY = RetryPolicy(attempts=3, initial_delay=0.5, max_delay=5.0, deadline=60.0)

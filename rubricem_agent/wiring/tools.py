@@ -16,17 +16,23 @@ from rubricem_agent import config as configs
 from rubricem_agent.wiring.models import SEARCH_KEY, build_embedder, google_key_for, requires_extra, tool_key
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import Redactor, read_secret, redactor_of, url_host
-from rubricem_env.llm.limits import LimiterOf, Rates, RetryPolicy, Timing, own_limiter
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
+from rubricem_env.llm.limiter import LimiterOf, Rates, own_limiter
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
-from rubricem_env.tools.cache import CachedTool, CacheStore, InMemoryCache, SqliteStore
+from rubricem_env.tools.cache import CachedTool
+from rubricem_env.tools.cache_stores import CacheStore, InMemoryCache, SqliteStore
 from rubricem_env.tools.corpus_search import Corpus, DocumentSearch, offline_toolbox
 from rubricem_env.tools.engines import ENGINES
-from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings, ToolFailure, in_order
+from rubricem_env.tools.failures import ToolFailure
+from rubricem_env.tools.fallback import in_order
+from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
 from rubricem_env.tools.spec import DEFAULT_LIMIT, FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC, ToolSpec
+from rubricem_env.world.offline import shipped_toolbox
 
 if TYPE_CHECKING:
     from rubricem_env.tools.corpus_index import CorpusIndex
@@ -139,8 +145,9 @@ def open_index(folder: Path) -> "CorpusIndex":
 async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
     """The same tools, called through the MCP protocol within this process, as from a remote server."""
     with requires_extra("tools", "calling tools over MCP", package="mcp"):
-        from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_in_process
+        from rubricem_env.tools.mcp_client import McpLink, McpToolbox
         from rubricem_env.tools.mcp_server import tool_server
+        from rubricem_env.tools.mcp_session import open_in_process
     server = tool_server(tools.toolbox, tools.specs)
     link = McpLink("rubricem", lambda: open_in_process(server), timing=Timing.real())
     async with aclosing(McpToolbox(link, tools.specs)) as toolbox:
@@ -287,7 +294,8 @@ async def _connect(
     server: configs.MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> LocalToolbox:
     with requires_extra("tools", f"the MCP server {server.name!r}", package="mcp"):
-        from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http, open_stdio
+        from rubricem_env.tools.mcp_client import McpLink, McpToolbox
+        from rubricem_env.tools.mcp_session import open_http, open_stdio
     if server.command is not None:
         absent = [name for name in server.environment if name not in environ]
         if absent:

@@ -13,4 +13,4 @@ from rubricem_env.adapters.session import (
 )
 from rubricem_env.adapters.skyrl import ResearchTextEnv as ResearchTextEnv
 from rubricem_env.adapters.verifiers import research_plugin as research_plugin
-from rubricem_env.env.research_env import EnvSpec as EnvSpec, make_env_spec as make_env_spec
+from rubricem_env.env.spec import EnvSpec as EnvSpec, make_env_spec as make_env_spec

@@ -31,7 +31,8 @@ class ResearchGemEnv(Env):  # type: ignore[misc,unused-ignore]  # gem is absent 
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Begin on a drawn question; the first time with the seed of `make_vec`, unless one is given."""
-        chosen, self._seed = (self._seed if seed is None else seed), None
+        chosen = self._seed if seed is None else seed
+        self._seed = None
         return self._env.reset(seed=chosen)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

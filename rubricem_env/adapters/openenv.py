@@ -18,7 +18,7 @@ from pydantic import Field
 from rubricem_env.adapters.session import EpisodeSession, require_tested
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.env.research_env import EnvSpec
+from rubricem_env.env.spec import EnvSpec
 
 require_tested("openenv", ">=0.10,<0.11", extra="openenv")
 

@@ -17,13 +17,15 @@ from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.research_env import EnvSpec, Prompt, make_env_spec, offline_queries, question_prompt
 from rubricem_env.env.rewards import GatheringScorer, RewardMode, score_info, score_step, stages_to_score, step_reward
+from rubricem_env.env.spec import EnvSpec, Prompt, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
-from rubricem_env.judge.pipeline import GroupScorer, StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.group_scorer import GroupScorer
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
+from rubricem_env.world.offline import offline_queries
 
 
 class EpisodeSession:
@@ -53,7 +55,8 @@ class EpisodeSession:
         Raises:
             UsageError: the episode is over.
         """
-        env_spec, episode = self.env_spec, self._episode
+        env_spec = self.env_spec
+        episode = self._episode
         if episode.is_over:
             raise UsageError("the episode is over; start another one instead of stepping again.")
         reply = await advance(episode, env_spec.toolbox, text)
@@ -79,7 +82,8 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
     ends = _ends(parsed)
     rewards: list[float | None] = [None] * len(ends)
     for stage in STAGES:
-        span, score = parsed.spans.get(stage), judgement.score(stage)
+        span = parsed.spans.get(stage)
+        score = judgement.score(stage)
         if span and score is not None:
             turn = next(number for number, end in enumerate(ends) if span.end <= end)
             rewards[turn] = (rewards[turn] or 0.0) + score

@@ -13,7 +13,7 @@ from rubricem_env.adapters.session import EpisodeSession, require_tested, turn_r
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.env.research_env import EnvSpec
+from rubricem_env.env.spec import EnvSpec
 from rubricem_env.env.step import StepOutcome
 
 require_tested("skyrl-gym", ">=0.4,<0.5", extra="skyrl")

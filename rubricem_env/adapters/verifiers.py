@@ -14,7 +14,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Continue, Episode, Finished
-from rubricem_env.env.research_env import EnvSpec
+from rubricem_env.env.spec import EnvSpec
 from rubricem_env.env.step import advance, step_info
 
 require_tested("verifiers", ">=0.4,<0.5", extra="verifiers")
@@ -65,8 +65,8 @@ class ResearchTaskset(vf.Taskset[ResearchTask, vf.TasksetConfig]):  # type: igno
     def load(self) -> Iterable[ResearchTask]:
         """A task for each question, in their order."""
         for query in self.research.queries:
-            told = {"prompt": self.research.prompt(query), "system_prompt": self.research.system or None}
-            task = ResearchTask(ResearchData(query_key=query.key, **told), self.config.task)
+            prompts = {"prompt": self.research.prompt(query), "system_prompt": self.research.system or None}
+            task = ResearchTask(ResearchData(query_key=query.key, **prompts), self.config.task)
             task.research = self.research
             yield task
 

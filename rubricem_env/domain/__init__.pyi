@@ -1,4 +1,11 @@
-from rubricem_env.domain.base import STAGES as STAGES, Span as Span, Stage as Stage, StageSpans as StageSpans
+from rubricem_env.domain.base import (
+    STAGES as STAGES,
+    Count as Count,
+    PositiveCount as PositiveCount,
+    Span as Span,
+    Stage as Stage,
+    StageSpans as StageSpans,
+)
 from rubricem_env.domain.errors import (
     BoundaryError as BoundaryError,
     ConfigError as ConfigError,
@@ -14,13 +21,12 @@ from rubricem_env.domain.judgement import (
     Judgement as Judgement,
     Polarity as Polarity,
     Provenance as Provenance,
-    Reflection as Reflection,
-    ReflectionScore as ReflectionScore,
     Rubric as Rubric,
     StageScore as StageScore,
     Unscored as Unscored,
     UnscoredReason as UnscoredReason,
 )
+from rubricem_env.domain.reflection import Reflection as Reflection, ReflectionScore as ReflectionScore
 from rubricem_env.domain.trajectory import (
     AnswerFormat as AnswerFormat,
     Ending as Ending,

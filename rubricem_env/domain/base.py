@@ -24,6 +24,12 @@ def well_formed(text: object) -> object:
 Text = Annotated[str, BeforeValidator(well_formed)]
 """Any text that can be written as UTF-8."""
 
+Count = Annotated[int, Field(ge=0)]
+"""A number of things, which may be none."""
+
+PositiveCount = Annotated[int, Field(ge=1)]
+"""A number of things, at least one."""
+
 UnitScore = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 """A score between 0 and 1, both included."""
 

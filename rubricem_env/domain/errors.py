@@ -62,8 +62,8 @@ class JudgeError(BoundaryError):
 class boundary:
     """Convert any exception inside into `error`, with what was being done; our own errors pass unchanged.
 
-    Cancellation and interrupts are not `Exception`s and pass as well. A class, since each call of a tool crosses several,
-    and a generator takes three times as long.
+    Cancellation and interrupts are not `Exception`s and pass as well. A class, since each call of a tool crosses
+    several, and a generator takes three times as long.
     """
 
     def __init__(self, error: type[BoundaryError], doing: str) -> None:

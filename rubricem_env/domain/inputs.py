@@ -34,7 +34,10 @@ def refuse_other_than_file(path: Path, what: str) -> None:
 
 
 def read_lines(path: Path, what: str) -> list[tuple[str, str]]:
-    """The lines of a file that are not blank, each after its place, as in "rows.jsonl, line 3"; raises as `read_text`."""
+    """The lines of a file that are not blank, each after its place, as in "rows.jsonl, line 3".
+
+    Raises as `read_text`.
+    """
     # Not splitlines: a line separator such as U+2028 may stand inside a JSON string.
     lines = enumerate(read_text(path, what).split("\n"), start=1)
     return [(f"{path}, line {number}", line) for number, line in lines if line.strip()]

@@ -1,7 +1,6 @@
-"""Rubrics, the judge's scores of a trajectory and of its stages, and reflections.
+"""Rubrics, and the judge's scores of a trajectory and of its stages.
 
-A stage has a score or the reason for its absence. A reflection is the item that the rubric bank keeps (paper, section
-2.4).
+A stage has a score or the reason for its absence.
 """
 
 import hashlib
@@ -10,9 +9,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rubricem_env.domain.base import STAGES, Frozen, Stage, Text, UnitScore
+from rubricem_env.domain.scale import FULL_SCORE, Score
 
 Polarity = Literal["positive", "negative"]
 """Whether a rubric names a quality or a flaw; a flaw's score is inverted when it is counted."""
@@ -58,11 +58,6 @@ def _wording(description: str) -> str:
 @lru_cache(maxsize=16_384)
 def _rubric_id(stage: Stage, polarity: Polarity, description: str) -> str:
     return hashlib.sha256(f"{stage}\0{polarity}\0{_wording(description)}".encode()).hexdigest()[:16]
-
-
-FULL_SCORE = 2
-Score = Annotated[int, Field(strict=True, ge=0, le=FULL_SCORE)]
-"""0 absent, 1 partial, 2 full. Strict: True and 1.0 are refused, which Literal[0, 1, 2] would let in."""
 
 
 class RubricScore(Frozen):
@@ -158,44 +153,3 @@ class Judgement(Frozen):
     def scores(self) -> tuple[float | None, float | None, float | None, float | None]:
         """The score of each stage."""
         return self.score(Stage.PLAN), self.score(Stage.RESEARCH), self.score(Stage.REVIEW), self.score(Stage.ANSWER)
-
-
-class ReflectionScore(Frozen):
-    """The judge's three scores of one reflection, and the combined scores."""
-
-    diagnosis: UnitScore
-    specificity: UnitScore
-    scope: UnitScore
-
-    @property
-    def within(self) -> float:
-        """Use for the next attempt at the same question: 0.4 diagnosis + 0.6 specificity."""
-        return 0.4 * self.diagnosis + 0.6 * self.specificity
-
-    @property
-    def cross(self) -> float:
-        """Use for other questions: 0.4 diagnosis + 0.6 scope."""
-        return 0.4 * self.diagnosis + 0.6 * self.scope
-
-    @property
-    def utility(self) -> float:
-        """The reflection's reward, the mean of both uses: 0.4 diagnosis + 0.3 specificity + 0.3 scope."""
-        return (self.within + self.cross) / 2
-
-
-class Reflection(Frozen):
-    """Guidance distilled from one attempt: rubrics that mattered in hindsight, and portable lessons."""
-
-    query_key: Text
-    question: Text
-    rubrics: Text
-    takeaways: Text
-    score: ReflectionScore | None = None
-    """None if no judge scored it, as at inference."""
-    provenance: Provenance = Provenance()
-
-    @model_validator(mode="after")
-    def _says_something(self) -> "Reflection":
-        if not (self.rubrics.strip() and self.takeaways.strip()):
-            raise ValueError("a reflection needs rubrics and takeaways; at least one of them is empty")
-        return self

@@ -152,7 +152,10 @@ class Segment(Frozen):
 
 
 class Ending(StrEnum):
-    """Why an episode is over. Answered is termination; all others are truncation: the limits ended it, not the policy."""
+    """Why an episode is over.
+
+    Answered is termination; all others are truncation: the limits ended it, not the policy.
+    """
 
     ANSWERED = "answered"
     CALL_BUDGET = "call_budget"

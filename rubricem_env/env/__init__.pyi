@@ -5,11 +5,7 @@ from rubricem_env.env.episode import (
     EpisodeLimits as EpisodeLimits,
     Finished as Finished,
 )
-from rubricem_env.env.research_env import (
-    DeepResearchEnv as DeepResearchEnv,
-    query_of as query_of,
-    shipped_toolbox as shipped_toolbox,
-)
+from rubricem_env.env.research_env import DeepResearchEnv as DeepResearchEnv
 from rubricem_env.env.rewards import (
     GatheringScorer as GatheringScorer,
     RewardMode as RewardMode,
@@ -24,3 +20,4 @@ from rubricem_env.env.wrappers import (
     EmissionWarning as EmissionWarning,
     RecordTrajectories as RecordTrajectories,
 )
+from rubricem_env.world.offline import query_of as query_of, shipped_toolbox as shipped_toolbox

@@ -16,24 +16,25 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
-from rubricem_env.scaffold.parser import Turn, parse_turn
+from rubricem_env.scaffold.parser import parse_turn
+from rubricem_env.scaffold.turn import Turn
 from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, render_notice, render_observation
 
 
 class EpisodeLimits(Frozen):
-    """Limits of one episode; the defaults are the paper's (section E.1) and choice A12."""
+    """Limits of one episode; the defaults are the paper's (section E.1), and where it names none, ours."""
 
-    max_calls: Annotated[int, Field(ge=1)] = 10
+    max_calls: PositiveCount = 10
     """Executed tool calls. One attempt beyond it gets an error observation, a second one ends the episode."""
     max_turns: Annotated[int, Field(ge=2)] = 14
     """Emissions of any kind: the calls, the answer, and a few invalid ones."""
-    max_tokens: Annotated[int, Field(ge=1)] = 18_432
+    max_tokens: PositiveCount = 18_432
     """Of the response: the policy's text and the tools' answers, without the prompt."""
-    max_idle_turns: Annotated[int, Field(ge=1)] = 2
+    max_idle_turns: PositiveCount = 2
     """Emissions in a row without an action that end the episode."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3
     """On the Nth identical call the policy reads a notice."""
@@ -166,7 +167,8 @@ class Episode:
         Raises:
             UsageError: no call is waiting.
         """
-        call, self._pending = self._pending, None
+        call = self._pending
+        self._pending = None
         if call is None:
             raise UsageError(
                 "no tool call is waiting for a result; call emit() first and observe() on a ToolCall only."

@@ -6,7 +6,7 @@ When several episodes attempt one question, the scorer contrasts them: it gets t
 import asyncio
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -122,8 +122,13 @@ def check_reward(reward: RewardMode, scorer: Scorer | None) -> None:
         )
 
 
-Payout = tuple[Judgement | None, tuple[Stage, ...]]
-"""The stages that a step pays, and the judgement with their scores; None where the step pays nothing."""
+class Payout(NamedTuple):
+    """What a step pays."""
+
+    judgement: Judgement | None = None
+    """The judgement with the scores of the stages; None where the step pays nothing."""
+    stages: tuple[Stage, ...] = ()
+    """The stages that the step pays."""
 
 
 def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
@@ -134,8 +139,9 @@ def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
 def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> tuple[Stage, ...]:
     """The stages that this step pays to an episode that is alone with its question; empty where it pays nothing.
 
-    The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last step.
-    With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's plans.
+    The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last
+    step. With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's
+    plans.
     """
     whole = stages_of(mode)
     if not whole or (isinstance(scorer, GatheringScorer) and scorer.group_size > 1):
@@ -150,9 +156,13 @@ def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
     """What this step pays."""
-    if scorer is None or not (stages := stages_to_score(episode, mode, scorer)):
-        return None, ()
-    return (await scorer.score([episode.trajectory]))[0], stages
+    if scorer is None:
+        return Payout()
+    stages = stages_to_score(episode, mode, scorer)
+    if not stages:
+        return Payout()
+    judgements = await scorer.score([episode.trajectory])
+    return Payout(judgements[0], stages)
 
 
 def step_reward(judgement: Judgement | None, stages: tuple[Stage, ...]) -> float:

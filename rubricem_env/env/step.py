@@ -72,7 +72,7 @@ def step_info(episode: Episode) -> dict[str, Any]:
         "calls_used": episode.calls_used,
         "calls_left": episode.calls_left,
         "tokens_used": episode.tokens_used,
-        "violations": ",".join(found.code.value for found in turn.violations),
+        "violations": ",".join(violation.code.value for violation in turn.violations),
         "tool_status": episode.last_status,
         "ending": episode.ending.value if episode.ending else "",
     }

@@ -19,9 +19,12 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
-from rubricem_env.env.research_env import AnyText, Prompt, choose_query, make_env_spec, question_prompt, render_ansi
+from rubricem_env.env.render import render_ansi
+from rubricem_env.env.reset_options import choose_query
 from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_info, stages_of, stages_to_score, step_reward
+from rubricem_env.env.spec import Prompt, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
+from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
 
 Texts = tuple[str, ...]
@@ -144,7 +147,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         which its last episode ends: every stage of every episode at once. An episode whose answer has been paid joins
         no later group of its question.
         """
-        payouts: list[Payout] = [(None, ())] * len(episodes)
+        payouts = [Payout()] * len(episodes)
         scorer = self.env_spec.scorer
         if scorer is None:
             return payouts
@@ -156,7 +159,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             for index, judgement in zip(group, judgements, strict=True):
                 owed = tuple(stage for stage in stages if stage not in self._paid[index])
                 self._paid[index] += owed
-                payouts[index] = (judgement, owed)
+                payouts[index] = Payout(judgement, owed)
         return payouts
 
     def _due(self, episodes: Sequence[Episode]) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:
@@ -198,7 +201,8 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         for index, text in enumerate(actions):
             if not isinstance(text, str):
                 raise UsageError(
-                    f"action {index} of step() is a {type(text).__name__}; each must be the text of one emission, a str. "
+                    f"action {index} of step() is a {type(text).__name__}; each must be the text of one emission, "
+                    "a str. "
                     "An episode that is over takes ''."
                 )
 

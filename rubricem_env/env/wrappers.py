@@ -96,7 +96,8 @@ _FIXES = {
         "the emission begins with the prompt: pass only the newly generated text to step(), not prompt + completion."
     ),
     "special_tokens": (
-        "the emission contains {token}: decode with skip_special_tokens=True, or truncate the text at the end-of-turn token."
+        "the emission contains {token}: decode with skip_special_tokens=True, or truncate the text at the end-of-turn "
+        "token."
     ),
 }
 _SPECIAL_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")

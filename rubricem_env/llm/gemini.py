@@ -11,8 +11,10 @@ from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatReply, ChatRequest, ContextOverflow, Finish, Redactor, says_overflow, status_error
-from rubricem_env.llm.limits import parse_retry_after
+from rubricem_env.llm.chat import ChatReply, ChatRequest, Finish
+from rubricem_env.llm.http_failures import ContextOverflow, says_overflow, status_error
+from rubricem_env.llm.keys import Redactor
+from rubricem_env.llm.retry import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
 MAX_REPLY_BYTES = 20_000_000
@@ -71,7 +73,10 @@ def open_client(key: SecretStr, *, base_url: str | None, timeout: float) -> tupl
 
 @contextmanager
 def typed_failures(redactor: Redactor = str) -> Iterator[None]:
-    """Turn the library's failures into ModelErrors. They are not chained: they quote the reply, which may hold the key."""
+    """Turn the library's failures into ModelErrors.
+
+    They are not chained: they quote the reply, which may hold the key.
+    """
     try:
         yield
     except errors.APIError as failure:

@@ -1,4 +1,4 @@
-"""Any server that speaks one of the wires for chats, streams included, and what vLLM adds to OpenAI's.
+"""A model on any server that speaks one of the wires for chats, streams included, and what vLLM adds to OpenAI's.
 
 A parameter that a model refuses, such as the temperature of a reasoning model, is left out or renamed from then on.
 """
@@ -6,107 +6,36 @@ A parameter that a model refuses, such as the temperature of a reasoning model, 
 import asyncio
 import json
 import logging
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx2
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import (
-    WEB_PAGE,
-    ChatReply,
-    ChatRequest,
-    ContextOverflow,
-    Delta,
-    Finish,
-    is_web_page,
-    redact_failure,
-    redactor_of,
-    says_overflow,
-    status_error,
-    url_host,
-)
-from rubricem_env.llm.limits import parse_retry_after
-from rubricem_env.llm.usage import Count, Usage
-from rubricem_env.llm.wires import Message, Wire, bearer, events_of, raise_reported
+from rubricem_env.llm.chat import ChatReply, ChatRequest, Delta
+from rubricem_env.llm.chat_wire import ChatWire
+from rubricem_env.llm.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, learn_dialect
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.http_failures import WEB_PAGE, ContextOverflow, is_web_page, says_overflow, status_error
+from rubricem_env.llm.keys import redact_failure, redactor_of
+from rubricem_env.llm.openai_reply import WireReply, read_completion
+from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.wire import Message, Wire
 
 _LOG = logging.getLogger(__name__)
-
 MAX_REPLY_BYTES = 5_000_000
 """Of a whole reply, and of one line of a stream, after decompression; a long reply has a tenth of it."""
 MAX_STREAM_BYTES = 100_000_000
 MIN_TOKENS = 64
 """If even a request of this size does not fit, the context is full."""
-_FINISH: Mapping[str, Finish] = {
-    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
-    "content_filter": "blocked",
-}
-"""As OpenAI writes it, and as other servers do."""
 _NO_MODEL_LIST_YET = frozenset({401, 403, 408, 425, 429, 502, 503, 504, 529})
-"""Statuses of GET models that do not tell which models there are: the key is wrong, or the server is busy or loading."""
+"""Statuses of GET models that do not tell which models there are.
+
+The key is wrong, or the server is busy or loading.
+"""
 Reply = TypeVar("Reply")
-
-
-def _at(*places: str) -> Any:
-    """A field that stands at the first of these places in a reply, such as "choices.0.text"."""
-    paths = [[int(part) if part.isdigit() else part for part in place.split(".")] for place in places]
-    return Field(None, validation_alias=AliasChoices(*(AliasPath(str(path[0]), *path[1:]) for path in paths)))
-
-
-class WireReply(BaseModel):
-    """The first choice and the token counts of a completion, or of one event of a stream; all else is ignored."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    choices: list[Any] | None = None
-    model: str | None = None
-    error: Any = None
-    text: str | None = _at("choices.0.text", "choices.0.message.content", "choices.0.delta.content")
-    finish_reason: str | None = _at("choices.0.finish_reason")
-    refusal: Any = _at("choices.0.message.refusal", "choices.0.delta.refusal")
-    thought: Any = _at(
-        "choices.0.delta.reasoning_content",
-        "choices.0.delta.reasoning",
-        "choices.0.message.reasoning_content",
-        "choices.0.message.reasoning",
-    )
-    """From servers that keep it apart from the text."""
-    stop_reason: str | int | None = _at("choices.0.stop_reason")
-    """vLLM: the stop string that ended the text."""
-    token_ids: list[int] | None = _at("choices.0.token_ids")
-    """vLLM, when the request asks for them."""
-    token_logprobs: list[float | None] | None = _at("choices.0.logprobs.token_logprobs")
-    top_logprobs: list[dict[str, float] | None] | None = _at("choices.0.logprobs.top_logprobs")
-    counts: dict[str, Any] | None = _at("usage")
-    input_tokens: Count | None = _at("usage.prompt_tokens")
-    output_tokens: Count | None = _at("usage.completion_tokens")
-    cached_tokens: Count | None = _at("usage.prompt_tokens_details.cached_tokens")
-    reasoning_tokens: Count | None = _at("usage.completion_tokens_details.reasoning_tokens")
-
-    @property
-    def finish(self) -> Finish | None:
-        """Why the text ends; None while it does not say."""
-        if self.refusal:
-            return "blocked"
-        return _FINISH.get(self.finish_reason, "other") if self.finish_reason else None
-
-    @property
-    def usage(self) -> Usage | None:
-        """The tokens of the call; None where the server does not report them."""
-        if self.counts is None:
-            return None
-        return Usage(
-            calls=1,
-            input_tokens=self.input_tokens or 0,
-            cached_tokens=self.cached_tokens or 0,
-            output_tokens=self.output_tokens or 0,
-            reasoning_tokens=self.reasoning_tokens or 0,
-        )
 
 
 class ServedModel(BaseModel):
@@ -120,116 +49,7 @@ class ServedModel(BaseModel):
 _MODELS = TypeAdapter(list[ServedModel])
 _TOKENS = TypeAdapter(list[int])
 _TEXT = TypeAdapter(str)
-
-
-class ChatWire:
-    """OpenAI's chat completions, which most servers speak."""
-
-    path = "chat/completions"
-    limit_name = "max_tokens"
-    when_streamed: Mapping[str, Any] = MappingProxyType({"stream_options": {"include_usage": True}})
-
-    def headers(self, key: SecretStr | None) -> dict[str, str]:
-        return bearer(key)
-
-    def body(self, request: ChatRequest, messages: Sequence[Message]) -> dict[str, Any]:
-        told = [{"role": "system", "content": request.system}] if request.system else []
-        body: dict[str, Any] = {
-            "messages": [*told, *({"role": role, "content": text} for role, text in messages)],
-            "temperature": request.temperature,
-            "top_p": request.top_p,
-            "seed": request.seed,
-        }
-        if request.schema is not None:
-            shape = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}
-            body["response_format"] = {"type": "json_schema", "json_schema": shape}
-        return {name: value for name, value in body.items() if value is not None}
-
-    def read(self, content: Any) -> ChatReply:
-        reply = _read_completion(content)
-        return ChatReply(
-            text=reply.text or "",
-            model=reply.model or "",
-            usage=reply.usage or Usage(calls=1),
-            finish=reply.finish or "stop",
-            thought=reply.thought if isinstance(reply.thought, str) else "",
-        )
-
-    async def read_stream(self, lines: AsyncIterator[str]) -> AsyncGenerator[Delta, None]:
-        """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
-
-        Raises:
-            ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before its
-                end mark or without a reply, or it holds a thought and no text.
-        """
-        has_finish = has_text = has_thought = False
-        async for content in events_of(lines):
-            if content is None:
-                # Some servers give no reason and end with the mark alone.
-                if not (has_finish or has_text):
-                    raise ModelError("the stream ended without a reply", is_retryable=True)
-                return
-            try:
-                event = WireReply.model_validate(content)
-            except ValidationError as failure:
-                raise ModelError(
-                    "the server streamed an event that is not a completion", is_retryable=True
-                ) from failure
-            raise_reported(event.error, "aborted the stream")
-            if event.finish == "other":
-                raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
-            has_finish = has_finish or event.finish is not None
-            has_text = has_text or bool(event.text or event.token_ids)
-            has_thought = has_thought or bool(event.thought)
-            if event.finish in ("stop", "length") and has_thought and not has_text:
-                raise ModelError("the server streamed a thought and no text", is_retryable=True)
-            yield Delta(
-                "" if event.refusal else event.text or "",
-                event.usage,
-                event.finish,
-                isinstance(event.stop_reason, str),
-                ids=tuple(event.token_ids or ()),
-                logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
-                thought=event.thought if isinstance(event.thought, str) else "",
-            )
-        raise ModelError("the stream ended before its end mark", is_retryable=True)
-
-
 _REFUSALS = (400, 422)
-_OPTIONAL = (
-    *("temperature", "top_p", "seed", "stop", "stream_options", "response_format", "text", "store", "instructions"),
-    "max_tokens",
-)
-"""Parameters that a model may refuse; without any of them a reply can be had."""
-_REFUSED = re.compile(
-    r"unsupported|not (?:\w+ )?support|not permitted|deprecated|unrecogni[sz]ed|unknown|not allowed|cannot both|unavailable",
-    re.IGNORECASE,
-)
-_Dialect = dict[str, str]
-"""By the name of a parameter: the name that the model takes in its place; empty where it takes none."""
-_DIALECTS: dict[tuple[str, str, str], _Dialect] = {}
-"""What was learned in this process, by address, path and model."""
-_REASONING = re.compile(r"gpt-5|o[1-9]\b")
-_AT_OPENAI: Mapping[str, _Dialect] = {
-    "chat/completions": {"max_tokens": "max_completion_tokens", "temperature": "", "top_p": ""},
-    "responses": {"temperature": "", "top_p": ""},
-}
-"""What its reasoning models take: known, so that their first request is not refused."""
-
-
-def learn_dialect(dialect: _Dialect, body: Mapping[str, Any], said: str) -> str:
-    """Read a refusal: the parameter of the body that the model does not take, noted in the dialect; empty for others."""
-    if not _REFUSED.search(said):
-        return ""
-    named = (name for name in _OPTIONAL if name in body and name not in dialect)
-    refused = next((name for name in named if re.search(rf"[`'\"]{name}[`'\"]|\b{name}:", said)), "")
-    if refused == "max_tokens":
-        if "max_completion_tokens" not in said:
-            return ""
-        dialect[refused] = "max_completion_tokens"
-    elif refused:
-        dialect[refused] = ""
-    return refused
 
 
 class OpenAICompatibleModel:
@@ -255,9 +75,9 @@ class OpenAICompatibleModel:
         self._redactor = redactor_of([key] if key else [])
         self._key_variable = key_variable
         self._models: asyncio.Task[list[ServedModel]] | None = None
-        is_known = url_host(base_url) == "api.openai.com" and _REASONING.match(model) is not None
-        known = _AT_OPENAI.get(self.wire.path, {}) if is_known else {}
-        self._dialect = _DIALECTS.setdefault((base_url, self.wire.path, model), dict(known))
+        is_known = url_host(base_url) == "api.openai.com" and REASONING_MODEL.match(model) is not None
+        known = AT_OPENAI.get(self.wire.path, {}) if is_known else {}
+        self._dialect = DIALECTS.setdefault((base_url, self.wire.path, model), dict(known))
         self._client = httpx2.AsyncClient(
             base_url=base_url,
             headers=self.wire.headers(key),
@@ -279,7 +99,7 @@ class OpenAICompatibleModel:
 
     async def complete_prompt(self, body: Mapping[str, Any]) -> WireReply:
         """One plain completion."""
-        return await self._post("completions", body, _read_completion)
+        return await self._post("completions", body, read_completion)
 
     def stream_chat(self, request: ChatRequest, messages: Sequence[Message]) -> AsyncGenerator[Delta, None]:
         """The deltas of one reply to these messages, in place of the request's prompt; as `stream` otherwise."""
@@ -427,7 +247,8 @@ async def _read_whole(response: httpx2.Response) -> bytes:
 
 async def _lines(response: httpx2.Response) -> AsyncGenerator[str, None]:
     """The lines of a stream; a line, and the whole stream, have a limit."""
-    total, rest = 0, b""
+    total = 0
+    rest = b""
     async for chunk in response.aiter_bytes():
         total += len(chunk)
         *lines, rest = (rest + chunk).split(b"\n")
@@ -436,11 +257,3 @@ async def _lines(response: httpx2.Response) -> AsyncGenerator[str, None]:
         if len(rest) > MAX_REPLY_BYTES or total > MAX_STREAM_BYTES:
             raise ModelError(f"the server streamed more than {total:,} bytes; the rest is not read", is_retryable=True)
     yield rest.decode("utf-8", "replace")
-
-
-def _read_completion(content: Any) -> WireReply:
-    reply = WireReply.model_validate(content)
-    raise_reported(reply.error, "answered with an error")
-    if not reply.choices:
-        raise ValueError("no choices")
-    return reply

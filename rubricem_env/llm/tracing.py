@@ -28,7 +28,9 @@ _export = SimpleNamespace(tracer=None, api=None, has_texts=False, episodes={})
 
 
 def export_traces(environ: Mapping[str, str]) -> Any:
-    """Send the traces of this process to the collector of the environment, or nowhere; returns OpenTelemetry's provider.
+    """Send the traces of this process to the collector of the environment, or nowhere.
+
+    Returns OpenTelemetry's provider.
 
     Raises:
         MissingExtraError: OpenTelemetry is not installed.
@@ -63,7 +65,7 @@ def span(operation: str, name: str, *, begins: EpisodeKey | None = None, of: Tra
         yield None
         return
     played = (of.segments[0].text, of.seed) if of is not None and of.segments else None
-    told = {
+    attributes = {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": "rubricem",
         _NAMED.get(operation, "gen_ai.agent.name"): name,
@@ -73,7 +75,7 @@ def span(operation: str, name: str, *, begins: EpisodeKey | None = None, of: Tra
         f"{operation} {name}",
         context=_export.episodes.get(played) if played else None,
         kind=kinds.CLIENT if operation == "chat" else kinds.INTERNAL,
-        attributes=told,
+        attributes=attributes,
         record_exception=False,
         set_status_on_exception=False,
     ) as opened:
@@ -111,14 +113,14 @@ def note_scores(judged: Any, rubrics: Iterable[Rubric], rubric_scores: Mapping[s
     for rubric in rubrics:
         if judged is not None and (rubric_score := rubric_scores.get(rubric.id)) is not None:
             name = f"{rubric.stage.value} {rubric.id}"
-            told = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": rubric_score.score}
-            judged.add_event("gen_ai.evaluation.result", told)
+            attributes = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": rubric_score.score}
+            judged.add_event("gen_ai.evaluation.result", attributes)
 
 
-def _note(opened: Any, told: Mapping[str, Any], texts: Mapping[str, Any]) -> None:
+def _note(opened: Any, attributes: Mapping[str, Any], texts: Mapping[str, Any]) -> None:
     """Attributes, and as JSON those with text, where text was asked for."""
-    said = {name: json.dumps(text) for name, text in texts.items()} if _export.has_texts else {}
-    opened.set_attributes({**told, **said})
+    texts_as_json = {name: json.dumps(text) for name, text in texts.items()} if _export.has_texts else {}
+    opened.set_attributes({**attributes, **texts_as_json})
 
 
 def _message(role: str, text: str) -> dict[str, Any]:

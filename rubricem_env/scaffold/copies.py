@@ -62,8 +62,8 @@ class ShownText:
     def find_copy(self, text: str) -> str | None:
         """The first passage of the text, its HTML entities resolved, that is a copy; None if there is none."""
         plain = html.unescape(text)
-        found = self.find_copies(plain)
-        return found[0].of(plain) if found else None
+        copies = self.find_copies(plain)
+        return copies[0].of(plain) if copies else None
 
     def find_copies(self, text: str) -> tuple[Span, ...]:
         """The spans of all copies; copies that overlap are one."""

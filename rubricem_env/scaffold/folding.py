@@ -1,6 +1,7 @@
 """Folds texts that look alike into one form: to read a text as a reader sees it, and to compare two.
 
-`fold` keeps case, spaces and punctuation, for patterns that search in it. `fold_letters` keeps letters and digits alone.
+`fold` keeps case, spaces and punctuation, for patterns that search in it. `fold_letters` keeps letters and digits
+alone.
 """
 
 import html
@@ -52,10 +53,14 @@ _INVISIBLE = f"\u115f\u1160\u17b4\u17b5{_TATWEEL}"
 
 
 class _Folding(dict[int, str | None]):
-    """For `str.translate`: each character as its folded letters, a space between words, or nothing if it is not seen."""
+    """For `str.translate`: each character as its folded letters.
+
+    It is a space between words, and nothing if it is not seen.
+    """
 
     def __missing__(self, code: int) -> str | None:
-        letters, is_separator = "", False
+        letters = ""
+        is_separator = False
         for char in unicodedata.normalize("NFKD", chr(code)):
             if char not in _INVISIBLE and (char.isalnum() or ord(char) in LOOKALIKES):
                 plain = unicodedata.normalize("NFKD", char.translate(LOOKALIKES) if not char.isalnum() else char)

@@ -1,19 +1,15 @@
-"""The tags of the scaffold (paper, section B.1; the appendix's names are the canonical ones), and its rules.
-
-Each violation has a code for machines and a sentence for people: turn, rule, value and what to do. Lenient mode (RL)
-records violations and continues; strict mode (data generation) rejects a trajectory with a violation in `STRICT`.
-"""
+"""The tags of the scaffold (paper, section B.1; the appendix's names are the canonical ones)."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Role = Literal["thought", "block", "section", "action", "inline", "foreign"]
-"""What a tag does: an opaque thought, a part of a turn, a part of a block, what ends the turn, markup inside the answer,
-or text that only the environment writes."""
+"""What a tag does.
 
-
+It is an opaque thought, a part of a turn, a part of a block, what ends the turn, markup inside the answer, or text that
+only the environment writes.
+"""
 THINK = "think"
 PLAN = "structured_plan"
 STATE_EVALUATION = "state_evaluation"
@@ -23,7 +19,6 @@ ANSWER = "answer"
 CITE = "cite"
 TOOL_OUTPUT = "tool_output"
 SNIPPET = "snippet"
-
 GRAMMAR: Mapping[str, Role] = MappingProxyType(
     {
         THINK: "thought",
@@ -43,98 +38,13 @@ GRAMMAR: Mapping[str, Role] = MappingProxyType(
     }
 )
 """Every tag by its canonical name, with its role."""
-
 SECTIONS = MappingProxyType(
     {PLAN: ("deep_analysis", "rubric", "research_plan"), REVIEW: ("rubric_review", "writing_plan")}
 )
 """The sections of a complete plan and of a complete review, in order."""
 PARENTS = MappingProxyType({section: block for block, sections in SECTIONS.items() for section in sections})
-
 _ALIASES = {THINK: "scratchpad", "deep_analysis": "analysis", "rubric": "rubrics", "rubric_review": "rubrics_review"}
 CANONICAL = MappingProxyType({written: name for name in GRAMMAR for written in (name, _ALIASES.get(name, name))})
 """Every name that is read as structure, with its canonical name."""
-
 RESERVED = (*CANONICAL, "reference_examples", "reflection_rubrics", "reflection_takeaways")
 """Tag names that foreign text must not contain: those of the scaffold, of the bank and of reflections."""
-
-
-class Code(StrEnum):
-    """Names of violations; part of the interface, never renamed. Each has a sentence, whose turn and value are filled in."""
-
-    sentence: str
-
-    def __new__(cls, name: str, sentence: str) -> "Code":
-        code = str.__new__(cls, name)
-        code._value_, code.sentence = name, sentence
-        return code
-
-    # fmt: off
-    # one emission
-    ALIAS_TAG = "alias_tag", "turn {turn} writes {value}, another name for a tag of the scaffold; it is read as that tag. Write the canonical name."
-    TAG_CASE = "tag_case", "turn {turn} writes {value}; tags are lower case. Write it in lower case."
-    BAD_ATTRIBUTE = "bad_attribute", 'turn {turn} has malformed attributes in {value}; the form is name="value", each name once. Quote every value.'
-    UNCLOSED_TAG = "unclosed_tag", "turn {turn} opens {value} and does not close it; a block closes before the next one begins. Write its closing tag."
-    UNEXPECTED_CLOSE = "unexpected_close", "turn {turn} closes {value}, which is not open there. Remove it, or open the block first."
-    NESTED_TAG = "nested_tag", "turn {turn} has {value} inside another block, where it is plain text. Close that block first."
-    MISPLACED_TAG = "misplaced_tag", "turn {turn} has {value} outside the block that it belongs to. Move it inside."
-    TAG_IN_THINK = "tag_in_think", "turn {turn} has {value} inside <think>, where nothing counts as structure. Leave tags out of the thought."
-    DUPLICATE_BLOCK = "duplicate_block", "turn {turn} has more than one {value}; one is enough. Merge them."
-    LOOKALIKE_TAG = "lookalike_tag", "turn {turn} has {value}, which looks like a tag of the scaffold but is not one. Write the plain tag, or leave it out."
-    INVALID_UNICODE = "invalid_unicode", "turn {turn} holds a broken character ({value}); text is valid Unicode. Check how the tokens were decoded."
-    CONTROL_CHARACTER = "control_character", "turn {turn} holds the invisible control character {value}; text is visible characters, spaces and line breaks. Remove it."
-    SELF_WRITTEN_TOOL_OUTPUT = "self_written_tool_output", "turn {turn} writes {value} itself; only the environment writes tool output. Everything from there on is cut: stop after </call_tool>."
-    SELF_WRITTEN_SNIPPET = "self_written_snippet", "turn {turn} writes {value} itself; snippets come from tools and a self-written one cannot be cited. Search for it."
-    NO_ACTION = "no_action", "turn {turn} ends without an action; a turn ends with exactly one of </call_tool> or </answer>. Call a tool or answer."
-    TWO_ACTIONS = "two_actions", "turn {turn} has a second action, {value}; only the first one counts. Stop after the first closing tag."
-    TEXT_AFTER_ACTION = "text_after_action", "turn {turn} continues after its action ({value}); that text is cut. Stop right after </call_tool> or </answer>."
-    MISSING_TOOL_NAME = "missing_tool_name", 'turn {turn} calls a tool without naming it ({value}). Write <call_tool name="google_search">query</call_tool>.'
-    EMPTY_QUERY = "empty_query", "turn {turn} calls {value} with an empty query. Write the query between the tags."
-    EMPTY_ANSWER = "empty_answer", "turn {turn} closes an empty answer. Write the answer between <answer> and </answer>."
-    # a turn in its trajectory
-    MISSING_THINK = "missing_think", "turn {turn} does not begin with <think> (it begins with {value}). Begin every turn with a thought."
-    MISSING_PLAN = "missing_plan", "turn {turn} acts without a <structured_plan>; the first turn plans before it searches. Write the plan first."
-    MISSING_PLAN_SECTION = "missing_plan_section", "turn {turn} has a plan without {value}; the first plan has <deep_analysis>, <rubric> and <research_plan>. Add the section."
-    MISSING_STATE_EVALUATION = "missing_state_evaluation", "turn {turn} follows a tool result without a <state_evaluation>. Weigh the evidence before the next action."
-    MISSING_REVIEW = "missing_review", "turn {turn} opens <answer> before <review>; the order is plan, research, review, answer. Write <review> first."
-    MISSING_REVIEW_SECTION = "missing_review_section", "turn {turn} has a review without {value}; a review has <rubric_review> and <writing_plan>. Add the section."
-    ANSWER_IN_FIRST_TURN = "answer_in_first_turn", "turn {turn} answers without having searched; the first turn ends with a tool call. Search first."
-    STAGE_ORDER = "stage_order", "turn {turn} has {value} out of order; the order is plan, research, review, answer. Move it to its place."
-    # the whole trajectory
-    EMPTY_QUESTION = "empty_question", "the trajectory's question is empty; an episode is about a question. Fill in 'question'."
-    MISSING_ANSWER = "missing_answer", "the trajectory ends at turn {turn} without a closed answer. Write <answer>...</answer>."
-    CONSECUTIVE_TOOL_ERRORS = "consecutive_tool_errors", "turn {turn} follows {value} tool errors in a row; two are too many for training data. Ask something else, or another tool, after the first."
-    EMPTY_CITATION = "empty_citation", 'turn {turn} has an empty citation ({value}); a citation has an id and the claim it supports. Write <cite id="S_1">claim</cite>.'
-    UNKNOWN_CITATION = "unknown_citation", "turn {turn} cites {value}, which no tool has shown in this episode. Cite an id of a shown snippet."
-    # fmt: on
-
-
-STRICT = frozenset(Code) - {
-    Code.ALIAS_TAG,
-    Code.TAG_CASE,
-    Code.BAD_ATTRIBUTE,
-    Code.TAG_IN_THINK,
-    Code.DUPLICATE_BLOCK,
-    Code.LOOKALIKE_TAG,
-    Code.INVALID_UNICODE,
-    Code.CONTROL_CHARACTER,
-    Code.TEXT_AFTER_ACTION,
-}
-"""For these, strict mode (data generation) rejects a trajectory."""
-
-
-class Violation(NamedTuple):
-    """One broken rule in one turn."""
-
-    code: Code
-    turn: int
-    """From 1; 0 for the trajectory as a whole."""
-    message: str
-    start: int = 0
-    """Where in the turn's text."""
-
-
-def violation(code: Code, turn: int, value: str = "", start: int = 0) -> Violation:
-    """A violation with its sentence; a long value is shortened, and control characters are shown as code points."""
-    shown = value if len(value) <= 60 else value[:57] + "..."
-    printable = "".join(char if char.isprintable() else f"U+{ord(char):04X}" for char in shown)
-    return Violation(code, turn, code.sentence.format(turn=turn, value=printable), start)

@@ -2,7 +2,8 @@
 
 A tag is `<`, an optional `/`, a name of the grammar in any case, well-formed attributes or anything short
 without angle brackets, and `>`. Everything else is text. No candidate reaches past the next `<`; so a million of them
-take linear time, and the scanner keeps back only the last one. Invisible characters and lookalike tags are only reported.
+take linear time, and the scanner keeps back only the last one. Invisible characters and lookalike tags are only
+reported.
 """
 
 import re
@@ -12,8 +13,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rubricem_env.domain.base import REPLACEMENT
-from rubricem_env.scaffold.grammar import CANONICAL, CITE, GRAMMAR, Code, Role, Violation, violation
+from rubricem_env.scaffold.grammar import CANONICAL, CITE, GRAMMAR, Role
 from rubricem_env.scaffold.untrusted import GAP, spaced_names
+from rubricem_env.scaffold.violation import Code, Violation, violation
 
 _NAMES = "|".join(sorted(CANONICAL, key=len, reverse=True))
 _VALUE = r"""(?:"[^"<]{0,2000}+"|'[^'<]{0,2000}+'|[^\s"'<>][^\s<>]{0,2000}+)"""
@@ -99,7 +101,8 @@ def parse_attributes(token: Token) -> tuple[dict[str, str], bool]:
     is_clean = token.well_formed
     pattern = _ATTRIBUTE if token.well_formed else _LOOSE_ATTRIBUTE
     for match in pattern.finditer(token.attributes):
-        name, value = match[1].lower(), match[2]
+        name = match[1].lower()
+        value = match[2]
         if name in values:
             is_clean = False
             continue
@@ -187,20 +190,20 @@ def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violat
 
     `tags` is the number of known tags in the text; if that is every `<`, none of them is checked again.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     # One search for each character is ten times as fast as a character class: each is a plain memory search.
     unseen = _CONTROL if text.isascii() else _CONTROL + _WIDE_CONTROL
     control = [char for char in unseen if char in text]
     if control:
         first = min(control, key=text.index)
-        found.append(violation(Code.CONTROL_CHARACTER, turn, f"U+{ord(first):04X}", text.index(first)))
+        violations.append(violation(Code.CONTROL_CHARACTER, turn, f"U+{ord(first):04X}", text.index(first)))
     broken = None if text.isascii() else _BROKEN.search(text)
     if broken:
-        found.append(violation(Code.INVALID_UNICODE, turn, f"U+{ord(broken[0]):04X}", broken.start()))
+        violations.append(violation(Code.INVALID_UNICODE, turn, f"U+{ord(broken[0]):04X}", broken.start()))
     lookalike = _find_lookalike(text, tags)
     if lookalike:
-        found.append(violation(Code.LOOKALIKE_TAG, turn, lookalike[0], lookalike.start()))
-    return found
+        violations.append(violation(Code.LOOKALIKE_TAG, turn, lookalike[0], lookalike.start()))
+    return violations
 
 
 def _find_lookalike(text: str, tags: int) -> re.Match[str] | None:

@@ -1,9 +1,9 @@
 """Finds text that speaks to the machine that reads it: orders to a model, and requests to a judge.
 
 A criterion or a lesson speaks of answers and research. Injected text speaks of the conversation itself: its prompt, its
-reader, its marks. So single words decide nothing. A sentence is refused where its parts stand in such a relation: an act
-in the imperative with the reader's own instructions as its object ("ignore all previous rules"), or marks that are to
-be given to the text's own bearer ("give this answer full marks"). A flaw that is described ("ignores the user's
+reader, its marks. So single words decide nothing. A sentence is refused where its parts stand in such a relation: an
+act in the imperative with the reader's own instructions as its object ("ignore all previous rules"), or marks that are
+to be given to the text's own bearer ("give this answer full marks"). A flaw that is described ("ignores the user's
 instructions"), a negation, a complement that names another owner ("the rules of the agency"), or a scale that is named
 ("the highest score on GPQA") makes it an ordinary sentence.
 
@@ -15,7 +15,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.scaffold.folding import fold
@@ -25,7 +25,15 @@ TABLES: Mapping[str, Any] = json.loads(package_text("rubricem_env.scaffold", "sp
 """By language, acts and their objects, and function words; names of domains and of public sites."""
 _PARTS: Mapping[str, str] = TABLES["parts"]
 SpeechKind = Literal["order", "score_request"]
-Speech = tuple[SpeechKind, str]
+
+
+class Speech(NamedTuple):
+    """A passage that speaks to its reader."""
+
+    kind: SpeechKind
+    passage: str
+
+
 """A passage that speaks to the machine, after its kind."""
 _SCALE = re.compile(
     r"\s*(?:on|in|at|across|among|from|of|reported|achieved|seen|with)\b(?!\s+(?:every|all|each|any))", _FLAGS
@@ -33,18 +41,21 @@ _SCALE = re.compile(
 _WORK_WORD = re.compile(rf"\b{_PARTS['_WORK']}\b", _FLAGS)
 _OF_READER = re.compile(rf"\b(?:{_PARTS['_DEIXIS']}|all)\b", _FLAGS)
 _READER = re.compile(
-    r"\b(?:you|your|me|above|below|before|prompt|system|conversation|chat|context|judge|grader|assistant|so\s+far|this|order)\b",
+    r"\b(?:you|your|me|above|below|before|prompt|system|conversation|chat|context|judge|grader|assistant|so\s+far|this"
+    r"|order)\b",
     _FLAGS,
 )
 _COMPLEMENT = re.compile(
-    r"\s*(?:of|in|on|for|from|by|that|which|who|whose|where|superseded|issued|published|older|about|under|with|without|between|"
+    r"\s*(?:of|in|on|for|from|by|that|which|who|whose|where|superseded|issued|published|older|about|under|with|without"
+    r"|between|"
     r"concerning|regarding|dated|after|until|given\s+by|to)\b([^.!?;,]*)",
     _FLAGS,
 )
 _NOT_DIRECTIVE = frozenset(_PARTS["not_directive"].split())
 _NOT_PLURAL = frozenset(_PARTS["not_plural"].split())
 _MISTAKE = re.compile(
-    r"\b(?:mistake|error|pitfall|wrong|fail\w*|tendency|model|models|system|llm|agent|it|them|tries|attempts?|tricks?\s+\w+)\s+to$",
+    r"\b(?:mistake|error|pitfall|wrong|fail\w*|tendency|model|models|system|llm|agent|it|them|tries|attempts?"
+    r"|tricks?\s+\w+)\s+to$",
     _FLAGS,
 )
 _MENTION = re.compile(
@@ -56,10 +67,10 @@ def _is_directive(before: str) -> bool:
     """Whether a verb after this text, in its sentence, orders something; "models ignore" and "do not ignore" do not."""
     if _MENTION.search(before):
         return False
-    found = re.search(r"([\w'’]+)\s*$", before)
-    if found is None:
+    word = re.search(r"([\w'’]+)\s*$", before)
+    if word is None:
         return True
-    last = found[1].lower().replace("’", "'")
+    last = word[1].lower().replace("’", "'")
     if last == "to":
         return _MISTAKE.search(before.rstrip()) is None
     if last in _NOT_DIRECTIVE:
@@ -71,7 +82,10 @@ _RELATIONS = {
     name: re.compile(re.sub(r"\{(_[A-Z]+)\}", lambda part: str(_PARTS[part[1]]), pattern), _FLAGS)
     for name, pattern in TABLES["relations"].items()
 }
-"""By name, how a sentence relates an act to its reader or to its bearer; the parts that a pattern names are filled in."""
+"""By name, how a sentence relates an act to its reader or to its bearer.
+
+The parts that a pattern names are filled in.
+"""
 _ORDERS = re.compile("|".join(TABLES["english_orders"]), _FLAGS)
 _TO_READER = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", _FLAGS)
 
@@ -87,7 +101,8 @@ _NEAR = 48
 """Characters between an act and its object, in the languages of the tables."""
 _NEGATED = re.compile(
     fold(
-        r"(?:\bno\s+(?:conviene\s+)?|\bne\s+(?:pas\s+)?|\bnicht\s+|\bnon\s+|\bnão\s+|\bnie\s+|нельзя\s+|\bне\s+|\bδεν\s+|\bμη(?:ν)?\s+)$"
+        r"(?:\bno\s+(?:conviene\s+)?|\bne\s+(?:pas\s+)?|\bnicht\s+|\bnon\s+|\bnão\s+|\bnie\s+|нельзя\s+|\bне\s+"
+        r"|\bδεν\s+|\bμη(?:ν)?\s+)$"
     ),
     _FLAGS,
 )
@@ -108,7 +123,8 @@ _FOREIGN: Sequence[tuple[SpeechKind, re.Pattern[str]]] = (
 _IN_LATIN = (_FOREIGN[0], _FOREIGN[len(TABLES["orders"])], *_FOREIGN[len(TABLES["orders"]) + 1 :][:2])
 """Those that can match text in plain Latin letters: the first rows of both tables."""
 _IN_ENGLISH = re.compile(
-    r"(?:ignor(?:e|es|ed|ing)|instructions?)\b(?!.*\b(?:les|vos|tes|ces|toutes|tous|las|todas|as|alle|die)\b).*\b(?:ignor\w+|instruct(?:ions?|s|ed|ing))",
+    r"(?:ignor(?:e|es|ed|ing)|instructions?)\b(?!.*\b(?:les|vos|tes|ces|toutes|tous|las|todas|as|alle"
+    r"|die)\b).*\b(?:ignor\w+|instruct(?:ions?|s|ed|ing))",
     _FLAGS,
 )
 """Words that English shares with the Romance languages, in an English sentence."""
@@ -122,11 +138,13 @@ _MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[0-9])\w+|\b\w*(?<=[a-z])[@$]\w*", _FL
 def find_speech(text: str) -> Speech | None:
     """The first passage that speaks to a model or to a judge; None where the text speaks of its subject alone."""
     sentences = _SENTENCE.split(fold(text))
-    found = (one for sentence in sentences for form in _forms(sentence) for one in (*_requests(form), *_orders(form)))
+    english = (
+        speech for sentence in sentences for form in _forms(sentence) for speech in (*_requests(form), *_orders(form))
+    )
     # In small letters, since the cases of a letter may look like different Latin ones.
     small = _SENTENCE.split(fold(text.lower()))
-    others = (one for sentence in small for form in _forms(sentence) for one in _foreign(form))
-    return next(found, None) or next(others, None)
+    others = (speech for sentence in small for form in _forms(sentence) for speech in _foreign(form))
+    return next(english, None) or next(others, None)
 
 
 def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
@@ -136,10 +154,10 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
     """
     said = _QUOTED.sub(" ", fold(text))
     for pattern in (_RELATIONS["of_itself"], _RELATIONS["evaluates_here"], *((_TO_READER,) if is_criterion else ())):
-        if found := pattern.search(said):
-            return "order", found[0]
-    left = (found for found in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: found.start()]))
-    return next((("order", found[0]) for found in left), None)
+        if match := pattern.search(said):
+            return Speech("order", match[0])
+    matches = (match for match in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: match.start()]))
+    return next((Speech("order", match[0]) for match in matches), None)
 
 
 def find_foreign(text: str, question: str) -> str | None:
@@ -158,7 +176,8 @@ def find_foreign(text: str, question: str) -> str | None:
         return None
     if 2 * len(foreign) > len(letters):
         return "".join(foreign)
-    (english, other), (english_asked, other_asked) = (_count(text), _count(question))
+    english, other = _count(text)
+    english_asked, other_asked = _count(question)
     is_asked_in_english = other_asked < english_asked or other_asked == 0
     return text if is_asked_in_english and other > max(english, 1) else None
 
@@ -178,56 +197,56 @@ def _forms(folded: str) -> Iterator[str]:
     if _SPACED.search(folded):
         forms.append(re.sub(r"(?<=\b\w) (?=\w\b)", "", folded))
     # "a11" is "all", and "th1s" is "this".
-    forms.append(_MIXED.sub(lambda found: found[0].replace("11", "ll").translate(_DIGITS), folded))
+    forms.append(_MIXED.sub(lambda match: match[0].replace("11", "ll").translate(_DIGITS), folded))
     return iter(dict.fromkeys(" ".join(form.split()) for form in forms))
 
 
 def _foreign(text: str) -> Iterator[Speech]:
     for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
-        for found in pattern.finditer(text):
-            if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
-                yield kind, found[0]
+        for match in pattern.finditer(text):
+            if not _IN_ENGLISH.fullmatch(match[0]) and not _NEGATED.search(text[: match.start()]):
+                yield Speech(kind, match[0])
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
-    for found in _RELATIONS["disregards"].finditer(sentence):
-        after = sentence[found.end() :]
-        if not _is_directive(sentence[: found.start()]):
+    for match in _RELATIONS["disregards"].finditer(sentence):
+        after = sentence[match.end() :]
+        if not _is_directive(sentence[: match.start()]):
             continue
-        passage = found[0]
-        if found["said"] or found["asked"]:
-            yield "order", passage
+        passage = match[0]
+        if match["said"] or match["asked"]:
+            yield Speech("order", passage)
             continue
         complement = _COMPLEMENT.match(after)
         is_readers = _READER.search(complement[0] if complement else " ".join(after.split()[:1])) is not None
         is_owned = complement is not None and bool(complement[1].strip()) and not is_readers
-        if is_readers or (not is_owned and (found["named"] or _OF_READER.search(passage))):
-            yield "order", passage
-    for found in _ORDERS.finditer(sentence):
-        before = sentence[: found.start()]
-        is_dictated = re.match(r"(?:answer|reply|respond)\b", found[0], _FLAGS) is None or _is_directive(before)
+        if is_readers or (not is_owned and (match["named"] or _OF_READER.search(passage))):
+            yield Speech("order", passage)
+    for match in _ORDERS.finditer(sentence):
+        before = sentence[: match.start()]
+        is_dictated = re.match(r"(?:answer|reply|respond)\b", match[0], _FLAGS) is None or _is_directive(before)
         if is_dictated and not _MENTION.search(before):
-            yield "order", found[0]
+            yield Speech("order", match[0])
 
 
 def _requests(sentence: str) -> Iterator[Speech]:
     for relation in ("to_judge", "earns", "passive", "credited", "anyhow"):
-        found = _RELATIONS[relation].search(sentence)
-        if found is not None:
-            yield "score_request", found[0]
-    for found in _RELATIONS["grants_max"].finditer(sentence):
-        is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
-        if _is_directive(sentence[: found.start()]) and not is_scale:
-            yield "score_request", found[0]
-    for found in _RELATIONS["grants_number"].finditer(sentence):
-        of_work = _WORK_WORD.search(found["to"]) or (
-            not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
+        match = _RELATIONS[relation].search(sentence)
+        if match is not None:
+            yield Speech("score_request", match[0])
+    for match in _RELATIONS["grants_max"].finditer(sentence):
+        is_scale = _SCALE.match(sentence[match.end() :]) is not None and not _WORK_WORD.search(match["to"])
+        if _is_directive(sentence[: match.start()]) and not is_scale:
+            yield Speech("score_request", match[0])
+    for match in _RELATIONS["grants_number"].finditer(sentence):
+        of_work = _WORK_WORD.search(match["to"]) or (
+            not match["to"].strip() and _WORK_WORD.search(sentence[match.end() :])
         )
-        if of_work and _is_directive(sentence[: found.start()]):
-            yield "score_request", found[0]
-    for found in _RELATIONS["receives"].finditer(sentence):
-        if not _SCALE.match(sentence[found.end() :]):
-            yield "score_request", found[0]
+        if of_work and _is_directive(sentence[: match.start()]):
+            yield Speech("score_request", match[0])
+    for match in _RELATIONS["receives"].finditer(sentence):
+        if not _SCALE.match(sentence[match.end() :]):
+            yield Speech("score_request", match[0])
 
 
 def _count(text: str) -> tuple[int, int]:

@@ -60,11 +60,13 @@ _FLAGS = re.IGNORECASE | re.ASCII
 def _patterns(opener: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What begins with the opener and is a threat, and the same neutralized.
 
-    By opener, since a search for one literal character is many times as fast as one for an alternative of them. Compiled
-    when the opener first occurs: compiling them all takes a third of a second.
+    By opener, since a search for one literal character is many times as fast as one for an alternative of them.
+    Compiled when the opener first occurs: compiling them all takes a third of a second.
     """
-    start, injection = re.escape(opener), _INJECTIONS[opener]
-    threat, neutralized = rf"{start}(?=\\*+(?:{injection}))", rf"{start}\\(?=\\*+(?:{injection}))"
+    start = re.escape(opener)
+    injection = _INJECTIONS[opener]
+    threat = rf"{start}(?=\\*+(?:{injection}))"
+    neutralized = rf"{start}\\(?=\\*+(?:{injection}))"
     return re.compile(threat, _FLAGS), re.compile(neutralized, _FLAGS)
 
 
@@ -102,7 +104,10 @@ _EPISODE_TAGS = re.compile(
     rf'|{CALL_TOOL} name="[\w.]*">query</{CALL_TOOL}>|{ANSWER}>\.\.\.</{ANSWER}>)',
     re.MULTILINE,
 )
-"""Where an episode writes tags around a tool's text, and the examples in its notices. A literal first, to be searched fast."""
+"""Where an episode writes tags around a tool's text, and the examples in its notices.
+
+A literal first, to be searched fast.
+"""
 
 
 def is_inert(text: str) -> bool:

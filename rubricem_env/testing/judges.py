@@ -14,7 +14,10 @@ Delay = Callable[[str, object], float]
 
 
 class ScriptedJudge:
-    """Proposes given rubrics and scores by a function; None leaves a rubric without a score. Latency is simulated on demand."""
+    """Proposes given rubrics and scores by a function; None leaves a rubric without a score.
+
+    Latency is simulated on demand.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,8 @@ def attempt(
     question: str = QUESTION,
 ) -> Trajectory:
     """Plan, two searches, review, answer; any part replaced."""
-    first, second = "Amber Badger river width", "Tall Fox river width season"
+    first = "Amber Badger river width"
+    second = "Tall Fox river width season"
     segments = [
         Segment(origin=Origin.PROMPT, text=question),
         policy(plan + call(first)),

@@ -84,7 +84,8 @@ class ModelServer(Starlette):
 
     async def _respond(self, asked: Request) -> Response:
         content = await asked.body()
-        path, body = asked.url.path, json.loads(content) if content else {}
+        path = asked.url.path
+        body = json.loads(content) if content else {}
         if path.endswith("/models") and self.loading:
             self.loading -= 1
             return JSONResponse({"error": {"message": "loading", "code": 503}}, 503)
@@ -99,10 +100,10 @@ class ModelServer(Starlette):
         is_gemini = "enerateContent" in path
         request = _read_gemini(asked, body) if is_gemini else _read_openai(asked, body)
         self.asked.append(request)
-        said = self._answer(request)
-        if isinstance(said, Awaitable):
-            said = await said
-        reply = ModelReply(said) if isinstance(said, str) else said
+        answer = self._answer(request)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        reply = ModelReply(answer) if isinstance(answer, str) else answer
         await asyncio.sleep(reply.delay)
         if reply.raw is not None:
             return Response(reply.raw, reply.status, {"content-type": "application/json", **reply.headers})
@@ -124,7 +125,7 @@ def _stream(reply: ModelReply, event: Callable[..., Mapping[str, Any]]) -> Respo
     return event_stream(events, stays_open=reply.hangs)
 
 
-def _read_openai(asked: Request, body: dict[str, Any]) -> ModelRequest:
+def _read_openai(request: Request, body: dict[str, Any]) -> ModelRequest:
     texts = {
         role: "".join(m["content"] for m in body.get("messages", ()) if m["role"] == role)
         for role in ("system", "user")
@@ -134,29 +135,30 @@ def _read_openai(asked: Request, body: dict[str, Any]) -> ModelRequest:
         system=texts["system"],
         prompt=texts["user"],
         schema=body.get("response_format", {}).get("json_schema", {}).get("schema"),
-        key=asked.headers.get("authorization", "").removeprefix("Bearer "),
+        key=request.headers.get("authorization", "").removeprefix("Bearer "),
         body=body,
-        path=asked.url.path,
+        path=request.url.path,
     )
 
 
-def _read_gemini(asked: Request, body: dict[str, Any]) -> ModelRequest:
+def _read_gemini(request: Request, body: dict[str, Any]) -> ModelRequest:
     config = body.get("generationConfig", {})
     return ModelRequest(
-        model=asked.url.path.rpartition("/")[2].partition(":")[0],
+        model=request.url.path.rpartition("/")[2].partition(":")[0],
         system=_join_parts(body.get("systemInstruction", {})),
         prompt="".join(_join_parts(content) for content in body["contents"]),
         schema=config.get("responseSchema") or config.get("responseJsonSchema"),
-        key=asked.headers.get("x-goog-api-key", ""),
+        key=request.headers.get("x-goog-api-key", ""),
         body=body,
-        path=asked.url.path,
+        path=request.url.path,
     )
 
 
 def _openai_reply(request: ModelRequest, reply: ModelReply, number: int) -> dict[str, Any]:
     """Every field of the API, for strict clients."""
     message = {"role": "assistant", "content": reply.text}
-    read, wrote = len(request.system + request.prompt) // 4, len(reply.text) // 4
+    read = len(request.system + request.prompt) // 4
+    wrote = len(reply.text) // 4
     return {
         "id": f"chatcmpl-{number}",
         "object": "chat.completion",

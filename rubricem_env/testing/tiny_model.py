@@ -1,4 +1,7 @@
-"""A small real local policy: a byte-level BPE with Qwen's chat template, and a random Qwen3 of a few thousand weights."""
+"""A small real local policy.
+
+It has a byte-level BPE with Qwen's chat template, and a random Qwen3 of a few thousand weights.
+"""
 
 from collections.abc import Iterable
 

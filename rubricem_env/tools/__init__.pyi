@@ -13,8 +13,9 @@ from rubricem_env.tools.corpus_search import (
     offline_toolbox as offline_toolbox,
 )
 from rubricem_env.tools.engines import ENGINES as ENGINES
+from rubricem_env.tools.failures import ToolFailure as ToolFailure
 from rubricem_env.tools.google_search import GeminiGoogleSearch as GeminiGoogleSearch
-from rubricem_env.tools.guard import GuardedTool as GuardedTool, ToolFailure as ToolFailure
+from rubricem_env.tools.guard import GuardedTool as GuardedTool
 from rubricem_env.tools.http import SearchEngine as SearchEngine
 from rubricem_env.tools.mcp_client import McpLink as McpLink, McpToolbox as McpToolbox
 from rubricem_env.tools.mcp_server import tool_server as tool_server

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.llm.base import Redactor
-from rubricem_env.tools.spec import ToolSpec, repair_call
+from rubricem_env.llm.keys import Redactor
+from rubricem_env.tools.repair import repair_call
+from rubricem_env.tools.spec import ToolSpec
 
 
 class Tool(Protocol):
@@ -41,7 +42,10 @@ class LocalToolbox:
     """Tools by name. Misspelt names and parameters are repaired, and the repaired call is recorded in the result."""
 
     def __init__(self, *tools: Tool, redactor: Redactor = str) -> None:
-        """`redactor` removes known secrets from calls and results; raises ConfigError if two tools have the same name."""
+        """`redactor` removes known secrets from calls and results.
+
+        Raises ConfigError if two tools have the same name.
+        """
         self.tools = {tool.spec.name: tool for tool in tools}
         self.specs = tuple(tool.spec for tool in tools)
         self._redactor = redactor

@@ -24,7 +24,8 @@ from rubricem_env.tools.corpus_search import Document, fold, tokenize
 
 INDEX_FILE = "rubricem_index.json"
 """The file of an index folder that says what is in it."""
-FORMAT, _READABLE = 2, (1, 2)
+FORMAT = 2
+_READABLE = (1, 2)
 """Of an index that is built, and those that are searched. Rows cannot be looked up in the first."""
 _ANALYZER = "folded_words"
 _SPARE = 8
@@ -218,7 +219,10 @@ class CorpusIndex:
         return {row: self._document(address) for _, row, address in hits}
 
     def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query | None:
-        """The passages with one of the rarest words, or with two of the next, scored by these; None if no word is so rare."""
+        """The passages with one of the rarest words, or with two of the next, scored by these.
+
+        It is None if no word is so rare.
+        """
         alone = [word for word in _rarest(frequency, _POSTINGS // 100) if frequency[word] <= _POSTINGS // 100]
         counted = _rarest(frequency, 2 * _POSTINGS)
         pairs = list(combinations(_rarest(frequency, _POSTINGS)[len(alone) :], 2))
@@ -255,7 +259,7 @@ class CorpusIndex:
         return [(Occur.Should, term) for term in terms]
 
     def _hits(
-        self, asked: Query, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
+        self, words: Query, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
     ) -> list[tuple[float, int, tantivy.DocAddress]]:
         """Scores, rows and addresses."""
         schema = self._index.schema
@@ -267,7 +271,7 @@ class CorpusIndex:
             among = Query.term_set_query(schema, "field", sorted(fields))
             filters.append((Occur.Must, Query.const_score_query(among, 0.0)))
         # Alone, a union of words skips the blocks that cannot hold a better hit.
-        whole = Query.boolean_query([(Occur.Must, asked), *filters]) if filters else asked
+        whole = Query.boolean_query([(Occur.Must, words), *filters]) if filters else words
         hits = self._searcher.search(whole, limit, count=False).hits
         rows: list[Any] = self._searcher.fast_field_values("row", [address for _, address in hits])
         return [(float(score), row, address) for (score, address), row in zip(hits, rows, strict=True)]

@@ -18,13 +18,15 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult
+from rubricem_env.tools.arguments import read_years
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
-from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, read_years
+from rubricem_env.tools.spec import DEFAULT_LIMIT, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC
 
 _WORD = re.compile(r"[^\W_]+")
 _SIGN = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 """A letter of a script that is written without spaces: each is a word of its own."""
-_K1, _B = 1.2, 0.75  # the usual BM25 constants
+_K1 = 1.2
+_B = 0.75  # the usual BM25 constants
 _EXAMPLE = '{"id": "1", "title": "Tall Fox", "url": "https://...", "text": "Tall Fox has width 60 m."}'
 _FIELDS = "id, title, url and text, may have year and field"
 
@@ -150,7 +152,8 @@ def _build_postings(documents: tuple[Document, ...]) -> dict[str, tuple[np.ndarr
             occurrences.setdefault(word, []).append(times)
     postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for word, where in rows.items():
-        at, often = np.array(where), np.array(occurrences[word], dtype=float)
+        at = np.array(where)
+        often = np.array(occurrences[word], dtype=float)
         rarity = np.log1p((len(documents) - len(at) + 0.5) / (len(at) + 0.5))
         damped = often * (_K1 + 1) / (often + _K1 * (1 - _B + _B * lengths[at] / mean_length))
         postings[word] = (at, rarity * damped)
@@ -175,7 +178,8 @@ def offline_toolbox(corpus: DocumentSearch) -> LocalToolbox:
 
     async def search_papers(call: ToolCall) -> ToolResult:
         parameters = dict(call.parameters)
-        limit, years = int(parameters.get("limit", DEFAULT_LIMIT)), read_years(parameters.get("year", ""))
+        limit = int(parameters.get("limit", DEFAULT_LIMIT))
+        years = read_years(parameters.get("year", ""))
         written = parameters.get("fieldsofstudy", "")
         fields = frozenset(part.strip().casefold() for part in written.split(",") if part.strip())
         return _result(await search(call.query, limit, years=years, fields=fields))

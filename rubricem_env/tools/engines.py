@@ -15,10 +15,11 @@ from pydantic import TypeAdapter
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
-from rubricem_env.llm.limits import Rates
-from rubricem_env.llm.usage import Dollars
-from rubricem_env.tools.guard import ToolFailure
-from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, read_years
+from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.prices import Dollars
+from rubricem_env.tools.arguments import read_years
+from rubricem_env.tools.failures import ToolFailure
+from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec
 
 _JOINT = " [...] "
 """Between two excerpts of one page."""
@@ -112,7 +113,7 @@ def _read_brave(reply: Any) -> ToolResult:
 
 def _read_searxng(reply: Any) -> ToolResult:
     """Nothing at all from engines that do not respond is a failure, and not an empty result."""
-    texts = [one if isinstance(one, str) else one.get("answer") or "" for one in reply.get("answers") or ()]
+    texts = [answer if isinstance(answer, str) else answer.get("answer") or "" for answer in reply.get("answers") or ()]
     texts += [box.get("content") or "" for box in reply.get("infoboxes") or ()]
     result = ToolResult.found(_hits(reply["results"], lambda hit: hit.get("content")), next(filter(None, texts), ""))
     silent = reply.get("unresponsive_engines") or ()

@@ -8,10 +8,11 @@ from google.genai import errors, types
 from pydantic import SecretStr
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.base import url_host
 from rubricem_env.llm.gemini import open_client, read_candidate, read_retry_after, read_usage
-from rubricem_env.llm.usage import FLASH, Usage
-from rubricem_env.tools.guard import ToolFailure, http_failure, malformed_reply
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.prices import FLASH
+from rubricem_env.llm.usage import Usage
+from rubricem_env.tools.failures import ToolFailure, http_failure, malformed_reply
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 
 _JOINT = " [...] "
@@ -104,8 +105,8 @@ class GeminiGoogleSearch:
         if not response.candidates:
             # Without a reason for it, this is not a reply of the API.
             raise malformed_reply(_BACKEND)
-        found = read_grounding(text, response.candidates[0].grounding_metadata)
-        snippets = tuple(await asyncio.gather(*map(self._resolved, found)))
+        grounded = read_grounding(text, response.candidates[0].grounding_metadata)
+        snippets = tuple(await asyncio.gather(*map(self._resolved, grounded)))
         if not (text.strip() or snippets) and finish == "length":
             # All tokens went into thoughts; this is not an empty search result.
             raise ToolFailure(f"{_BACKEND} ran out of tokens before it wrote; ask for less at once.", is_retryable=True)

@@ -14,11 +14,11 @@ import httpx2
 from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.llm.base import is_web_page
-from rubricem_env.llm.limits import parse_retry_after
+from rubricem_env.llm.http_failures import is_web_page
+from rubricem_env.llm.retry import parse_retry_after
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.engines import ENGINES, WIRES
-from rubricem_env.tools.guard import ToolFailure, http_failure, malformed_reply
+from rubricem_env.tools.failures import ToolFailure, http_failure, malformed_reply
 
 Content = TypeVar("Content")
 ACCEPT_ENCODING = "gzip, deflate"
@@ -159,11 +159,14 @@ class SearchEngine:
         `url` and `key_header` replace the service's own.
         """
         facts = ENGINES[engine]
-        self._name, self._wire, self._limit = engine, WIRES[engine], limit
+        self._name = engine
+        self._wire = WIRES[engine]
+        self._limit = limit
         self.spec = facts.spec
         self.fee = facts.price / 1_000 if fee is None else fee
         self._url = (url or facts.url).rstrip("/")
-        secret, header = key.get_secret_value() if key else "", key_header or facts.header
+        secret = key.get_secret_value() if key else ""
+        header = key_header or facts.header
         given = {header or facts.parameter: f"Bearer {secret}" if header == "Authorization" else secret} if key else {}
         self._client = open_json_client(given) if header else open_json_client(params=given)
 

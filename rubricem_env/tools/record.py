@@ -14,7 +14,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.llm.base import Redactor
+from rubricem_env.llm.keys import Redactor
 from rubricem_env.tools.base import Toolbox, redacted
 
 _SHOWN = 80
@@ -143,7 +143,8 @@ class ReplayToolbox:
         """
         call = redacted(call, self._redactor)
         results = self._results.get(call, [])
-        index, times = self._used[call], len(results)
+        index = self._used[call]
+        times = len(results)
         if index >= times:
             query = call.query if len(call.query) <= _SHOWN else call.query[:_SHOWN] + "\u2026"
             recorded = f"{times} time{'s' if times > 1 else ''} and not more" if times else "not at all"

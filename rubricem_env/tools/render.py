@@ -1,7 +1,7 @@
 """Renders a tool's result as the text that the policy reads: numbered snippets, neutralized and limited in tokens.
 
-`<tool_output>` delimits untrusted text. Foreign text cannot close it, because every scaffold tag in it gets a backslash.
-The tag is short because each observation pays for its tokens.
+`<tool_output>` delimits untrusted text. Foreign text cannot close it, because every scaffold tag in it gets a
+backslash. The tag is short because each observation pays for its tokens.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,8 @@ class ObservationCaps(Frozen):
 CAPS = ObservationCaps()
 _LEAST = 16
 """A snippet with fewer tokens says nothing and is left out."""
-_MAX_TITLE, _MAX_URL = 200, 2_000  # characters
+_MAX_TITLE = 200
+_MAX_URL = 2_000  # characters
 
 
 def render_observation(
@@ -74,8 +75,8 @@ def render_observation(
 ) -> tuple[str, tuple[str, ...]]:
     """The text for the policy, and the ids of the snippets that it may now cite.
 
-    Snippets are numbered from `first_id` on (choice A13), foreign text is neutralized, and the environment's notices are
-    added. A snippet without room is not shown and gets no id; the number of these is shown.
+    Snippets are numbered from `first_id` on, foreign text is neutralized, and the environment's notices
+    are added. A snippet without room is not shown and gets no id; the number of these is shown.
     """
     lines = (
         [neutralize(cap_text(result.summary, min(caps.summary, caps.total), count_tokens))] if result.summary else []
@@ -108,7 +109,8 @@ def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: 
     for snippet in snippets:
         if room < _LEAST:
             break
-        title, url = snippet.title[:_MAX_TITLE], snippet.url[:_MAX_URL]
+        title = snippet.title[:_MAX_TITLE]
+        url = snippet.url[:_MAX_URL]
         head = f"{title} | {url}" if title and url else title or url
         written = f"{head}\n{snippet.text}" if head else snippet.text
         body = neutralize(cap_text(written, min(limit, room), count))

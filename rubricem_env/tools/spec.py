@@ -1,26 +1,20 @@
-"""Tool specs, and the repair of calls to them (the paper's tool name normalisation).
+"""Tool specs: a name, typed parameters and aliases.
 
-A spec has a name, typed parameters and aliases. Those of the paper's two tools and of the page tools are in specs.json.
-`repair_call` brings a call as written by a policy into the form of its tool; `read_arguments` converts its parameters.
+Those of the paper's two tools and of the page tools are in specs.json.
 """
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import ToolError
-from rubricem_env.domain.inputs import nearest_name, package_text
-from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
+from rubricem_env.domain.inputs import package_text
 
 ArgumentValue = str | int | float | bool | list[Any] | dict[str, Any] | None
 MAX_QUERY_CHARACTERS = 2_000
 """No search engine reads more; a longer query is an error, not a cost."""
-
-
 Kind = Literal["string", "integer", "number", "boolean", "json"]
 """How a written parameter is read. `json` is anything else, for third-party tools."""
 
@@ -129,162 +123,6 @@ SNIPPET_SEARCH = "snippet_search"
 FETCH_PAGE = "fetch_page"
 OPEN = "open"
 FIND = "find"
-
 DEFAULT_LIMIT = 3
-
 SHIPPED_SPECS = TypeAdapter(tuple[ToolSpec, ...]).validate_json(package_text("rubricem_env.tools", "specs.json"))
 GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC, OPEN_SPEC, FIND_SPEC = SHIPPED_SPECS
-
-
-def read_years(written: str) -> tuple[int, int] | None:
-    """A year, or a range open on either side, in the form that the spec allows: 2020, 2018-2022, 2020-, -2015."""
-    if not written:
-        return None
-    first, dash, last = (part.strip() for part in written.partition("-"))
-    return int(first or 0), int((last or 9999) if dash else first)
-
-
-_SHOWN = 30
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-
-
-def read_arguments(call: ToolCall, spec: ToolSpec) -> dict[str, ArgumentValue]:
-    """The arguments of a repaired call by the names of the tool's own schema.
-
-    Raises:
-        ToolError: a value does not fit; never for a call that `repair_call` returned.
-    """
-    by_key = {parameter.key: parameter for parameter in spec.parameters}
-    arguments: dict[str, ArgumentValue] = {spec.query_name: call.query} if spec.query_name else {}
-    for key, written in call.parameters:
-        parameter = by_key.get(key)
-        arguments[parameter.name if parameter else key] = read_argument(written, parameter) if parameter else written
-    return arguments
-
-
-def read_argument(written: str, parameter: Parameter) -> ArgumentValue:
-    """One value.
-
-    Raises:
-        ToolError: it is not of the parameter's kind, or out of its range.
-    """
-    shown = f"{parameter.name} is {written[:_SHOWN]!r}"
-    if parameter.kind == "string":
-        if parameter.pattern and not re.fullmatch(parameter.pattern, written):
-            raise ToolError(f"{shown}; write {parameter.example}.")
-        if parameter.choices and written not in parameter.choices:
-            raise ToolError(f"{shown}; it is one of {', '.join(parameter.choices)}.")
-        return written
-    if parameter.kind == "boolean":
-        if written.strip().lower() not in _BOOLEANS:
-            raise ToolError(f"{shown}; it is true or false.")
-        return _BOOLEANS[written.strip().lower()]
-    return _read_json(written) if parameter.kind == "json" else _read_number(written, parameter)
-
-
-def _read_number(written: str, parameter: Parameter) -> int | float:
-    whole = parameter.kind == "integer"
-    form = r"[+-]?[0-9]{1,18}" if whole else r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?"
-    text = written.strip()
-    if re.fullmatch(form, text, re.ASCII):
-        value: int | float = int(text) if whole else float(text)
-        low, high = parameter.minimum, parameter.maximum
-        if (low is None or value >= low) and (high is None or value <= high):
-            return value
-    bounds = (("from", parameter.minimum), ("to", parameter.maximum))
-    words = [
-        "a whole number" if whole else "a number",
-        *(f"{word} {bound:g}" for word, bound in bounds if bound is not None),
-    ]
-    raise ToolError(f"{parameter.name} is {written[:_SHOWN]!r}; it is {' '.join(words)}.")
-
-
-def _read_json(written: str) -> ArgumentValue:
-    try:
-        value: ArgumentValue = json.loads(written)
-        return value
-    except (ValueError, RecursionError):
-        # A bare word is how a policy writes a string where the schema allows several types.
-        return written
-
-
-_NEAR = 0.85
-"""How similar two names must be to mean the same; `search_google` and `snippet_search` have 0.44."""
-_NOISE = re.compile(r"[^a-z0-9]+")
-_SHOWN_ARGUMENTS = 60
-
-
-def repair_call(call: ToolCall, specs: Sequence[ToolSpec]) -> ToolCall | ToolResult:
-    """The call with canonical names, or an error result that says what to write instead.
-
-    The given call itself if nothing needed repair; otherwise `written_name` keeps the name as it was written.
-    """
-    spec = find_tool(call.name, specs)
-    if spec is None:
-        asked = f"there is no tool {call.name[:_SHOWN_ARGUMENTS]!r}" if call.name else "the call names no tool"
-        message = f"{asked}; the tools are {', '.join(spec.name for spec in specs)}. Call one of these."
-        return ToolResult(status=ToolStatus.ERROR, message=message)
-    try:
-        if len(call.query) > spec.max_query:
-            length = f"the query has {len(call.query):,} characters"
-            raise ToolError(f"{length}; {spec.name} takes up to {spec.max_query:,}. Shorten it.")
-        if spec.query_name and not call.query.strip():
-            raise ToolError(f"the call has no {spec.query_name}; write it between the tags of the call.")
-        parameters = _repair_parameters(call, spec)
-    except ToolError as problem:
-        return ToolResult(status=ToolStatus.ERROR, message=str(problem))
-    if call.name == spec.name and parameters == call.parameters:
-        return call
-    written_name = call.written_name or (call.name if call.name != spec.name else "")
-    return ToolCall(name=spec.name, query=call.query, parameters=parameters, written_name=written_name)
-
-
-def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
-    """The tool with that name or alias, in any spelling, or with the most similar name."""
-    for spec in specs:
-        if spec.name == name:
-            return spec
-    # Aliases first, so that no alias shadows the real name of another tool.
-    spelt = {_plain(alias): spec for spec in specs for alias in spec.aliases}
-    spelt |= {_plain(spec.name): spec for spec in specs}
-    return spelt.get(_nearest(name, spelt))
-
-
-def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str], ...]:
-    repaired: dict[str, str] = {}
-    for name, value in call.parameters:
-        parameter = _find_parameter(name, spec.parameters)
-        if parameter is not None:
-            if value.strip():
-                read_argument(value, parameter)
-                # The first of two spellings wins, as the first of two equal attributes does.
-                repaired.setdefault(parameter.key, value)
-        elif spec.is_guarded:
-            known = ", ".join(each.name for each in spec.parameters)
-            takes = f"its parameters are {known}" if known else "it takes a query alone"
-            unknown = f"{spec.name} has no parameter {name[:_SHOWN_ARGUMENTS]!r}"
-            raise ToolError(f"{unknown}; {takes}. Write the call without it.")
-        else:
-            repaired.setdefault(name, value)
-    missing = [each.name for each in spec.parameters if each.is_required and each.key not in repaired]
-    if missing:
-        raise ToolError(f"{spec.name} needs the parameter {missing[0]}; write it as an attribute of the call.")
-    return tuple(sorted(repaired.items()))
-
-
-def _find_parameter(name: str, parameters: Iterable[Parameter]) -> Parameter | None:
-    spelt: dict[str, Parameter] = {}
-    for parameter in parameters:
-        for written in (parameter.name, *parameter.aliases):
-            spelt.setdefault(_plain(written), parameter)
-    return spelt.get(_nearest(name, spelt))
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    plain = _plain(name[:_SHOWN_ARGUMENTS])
-    names = list(known)
-    return plain if plain in names else nearest_name(plain, names, cutoff=_NEAR) or ""
-
-
-def _plain(name: str) -> str:
-    return _NOISE.sub("", name.lower())

@@ -4,6 +4,7 @@ from rubricem_env.world.almanac import (
     shipped_corpus_path as shipped_corpus_path,
     shipped_questions_path as shipped_questions_path,
 )
-from rubricem_env.world.expert import AlmanacTeacher as AlmanacTeacher, Faults as Faults, draw_slips as draw_slips
+from rubricem_env.world.expert import AlmanacTeacher as AlmanacTeacher
+from rubricem_env.world.expert_faults import Faults as Faults, draw_slips as draw_slips
 from rubricem_env.world.judge import AlmanacJudge as AlmanacJudge, true_quality as true_quality
 from rubricem_env.world.questions import Question as Question

@@ -17,7 +17,8 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.tools.corpus_search import Document
 from rubricem_env.world.documents import Library, count_pages, write_hostile_pages, write_pages
-from rubricem_env.world.entities import LARGEST_WORLD, SMALLEST_WORLD, SPLITS, Entity, populate
+from rubricem_env.world.entities import Entity, populate
+from rubricem_env.world.names import LARGEST_WORLD, SMALLEST_WORLD, SPLITS
 from rubricem_env.world.questions import Question, ask_questions
 
 CORPUS_FILE = "corpus.jsonl"

@@ -9,17 +9,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rubricem_env.tools.corpus_search import Document
-from rubricem_env.world.entities import (
-    DOMAINS,
-    Domain,
-    Entity,
-    Fact,
-    domain_named,
-    open_stream,
-    pick,
-    shuffled,
-    split_sizes,
-)
+from rubricem_env.world.draws import open_stream, pick, shuffled
+from rubricem_env.world.entities import Entity, Fact
+from rubricem_env.world.names import split_sizes
+from rubricem_env.world.vocabulary import DOMAINS, Domain, domain_named
 
 DocumentKind = Literal[
     "page", "sheet", "note", "stale", "change", "letter", "ruling", "dead_end", "table", "convention", "hostile"
@@ -28,8 +21,13 @@ CONVENTION = "convention"
 """The attribute under which a convention document claims a duty about its domain."""
 
 
-Claim = tuple[str, str, str]
-"""A document says that the attribute (second) of the subject (first: an entity id, or a domain) has the value (third)."""
+class Claim(NamedTuple):
+    """A document says that the attribute of the subject has the value."""
+
+    subject: str
+    """The id of an entity, or the name of a domain."""
+    attribute: str
+    value: str
 
 
 class Draft(NamedTuple):
@@ -51,8 +49,12 @@ class Draft(NamedTuple):
         return Document(id=self.id, title=self.title, url=url, text=self.text, year=self.year, field=self.field)
 
 
-ClaimSource = tuple[str, DocumentKind, str]
-"""The value that a document claims, the document's kind and its id."""
+class ClaimSource(NamedTuple):
+    """A value that a document claims."""
+
+    value: str
+    kind: DocumentKind
+    document_id: str
 
 
 class Library:
@@ -66,7 +68,8 @@ class Library:
         self._index: dict[tuple[str, str], tuple[ClaimSource, ...]] = {}
         for entry in self.filed:
             for subject, attribute, value in entry.claims:
-                self._index[subject, attribute] = (*self.sources(subject, attribute), (value, entry.kind, entry.id))
+                source = ClaimSource(value, entry.kind, entry.id)
+                self._index[subject, attribute] = (*self.sources(subject, attribute), source)
 
     def sources(self, subject: str, attribute: str) -> tuple[ClaimSource, ...]:
         """Every claim about the attribute of the subject, true or false, in corpus order."""
@@ -74,7 +77,7 @@ class Library:
 
     def documents_with(self, subject: str, attribute: str, value: str) -> tuple[str, ...]:
         """The ids of the documents that claim this value, in corpus order."""
-        return tuple(document for claimed, _, document in self.sources(subject, attribute) if claimed == value)
+        return tuple(source.document_id for source in self.sources(subject, attribute) if source.value == value)
 
 
 ROWS_PER_TABLE = 6
@@ -106,26 +109,29 @@ def sentence(attribute: str, name: str, value: str) -> str:
 
 def entity_drafts(entity: Entity) -> Iterator[Draft]:
     """The page, the sheet and the note of an entity, then the documents of its flaw."""
-    domain, flaw, name = domain_named(entity.domain), entity.flaw, entity.name
+    domain = domain_named(entity.domain)
+    flaw = entity.flaw
+    name = entity.name
     first, *facts = entity.facts
-    link, aspect = (domain.link, entity.related_name), (domain.aspect, entity.aspect_value)
+    link = Fact(domain.link, entity.related_name)
+    aspect = Fact(domain.aspect, entity.aspect_value)
     opening = f"{name} is a {domain.singular}. In edition"
     text = f"{opening} {entity.year} {_stated(entity, first)} {_stated(entity, link)}"
     yield _draft(entity, "page", domain.singular, text, claims=(first, link))
     # Where the letter of a dispute is right, the sheet is wrong.
     if flaw.kind == "dispute" and flaw.letter_is_right:
-        facts = [(attribute, flaw.wrong_value if attribute == flaw.attribute else value) for attribute, value in facts]
+        facts = [fact._replace(value=flaw.wrong_value) if fact.attribute == flaw.attribute else fact for fact in facts]
     yield _draft(entity, "sheet", "sheet", " ".join(_stated(entity, fact) for fact in facts), claims=facts)
     yield _draft(entity, "note", "note", _stated(entity, aspect), claims=(aspect,))
-    wrong = (flaw.attribute, flaw.wrong_value)
+    wrong = Fact(flaw.attribute, flaw.wrong_value)
     if flaw.kind == "revision":
         text = f"{opening} {flaw.old_year} {_stated(entity, wrong)}"
         yield _draft(entity, "stale", domain.singular, text, claims=(wrong,), year=flaw.old_year)
         text = f"In {flaw.change_year} a {flaw.cause} changed the {flaw.attribute} of {name}."
-        change = (f"{flaw.attribute} change", flaw.cause)
+        change = Fact(f"{flaw.attribute} change", flaw.cause)
         yield _draft(entity, "change", "change", text, claims=(change,), year=flaw.change_year)
     elif flaw.kind == "dispute":
-        truth = (flaw.attribute, entity.value_of(flaw.attribute))
+        truth = Fact(flaw.attribute, entity.value_of(flaw.attribute))
         claimed = truth if flaw.letter_is_right else wrong
         yield _draft(entity, "letter", "letter", f"A letter claims that {_stated(entity, claimed)}", claims=(claimed,))
         text = f"A ruling settles that {_stated(entity, truth)}"
@@ -136,14 +142,14 @@ def entity_drafts(entity: Entity) -> Iterator[Draft]:
 
 
 def _stated(entity: Entity, fact: Fact) -> str:
-    return sentence(fact[0], entity.name, fact[1])
+    return sentence(fact.attribute, entity.name, fact.value)
 
 
 def _draft(
     entity: Entity, kind: DocumentKind, title: str, text: str, *, claims: Sequence[Fact] = (), year: int = 0
 ) -> Draft:
     """A document about the entity, from the year of its edition where no other is given."""
-    made = tuple((entity.id, attribute, value) for attribute, value in claims)
+    made = tuple(Claim(entity.id, fact.attribute, fact.value) for fact in claims)
     return Draft(kind, f"{entity.name} {title}", text, year or entity.year, entity.domain, made)
 
 
@@ -154,7 +160,7 @@ def _convention_drafts(domain: Domain) -> list[Draft]:
         domain.closing: f"By convention a long answer says that all figures are {domain.closing}.",
     }
     return [
-        Draft("convention", title, text, CURRENT_YEAR, domain.name, ((domain.name, CONVENTION, duty),))
+        Draft("convention", title, text, CURRENT_YEAR, domain.name, (Claim(domain.name, CONVENTION, duty),))
         for duty, text in texts.items()
     ]
 
@@ -179,7 +185,7 @@ def _table_drafts(rng: np.random.Generator, domain: Domain, entities: list[Entit
         ]
         stated = [sentence(attribute, entity.name, value) for entity, value in rows]
         text = " ".join([f"The {attribute} of {domain.name}.", *stated])
-        claims = tuple((entity.id, attribute, value) for entity, value in rows)
+        claims = tuple(Claim(entity.id, attribute, value) for entity, value in rows)
         drafts.append(Draft("table", f"Table of {domain.name}", text, CURRENT_YEAR, domain.name, claims))
     return drafts
 
@@ -200,7 +206,7 @@ def write_hostile_pages(seed: int, entities: tuple[Entity, ...]) -> list[Draft]:
     drafts = []
     for number, entity in enumerate(entities[::3]):
         attribute = pick(rng, domain_named(entity.domain).attributes)
-        wrong = (attribute.name, f"{attribute.high + attribute.step} {attribute.unit}")
+        wrong = Fact(attribute.name, f"{attribute.high + attribute.step} {attribute.unit}")
         text = ATTACKS[number % len(ATTACKS)].format(claim=_stated(entity, wrong))
         drafts.append(_draft(entity, "hostile", attribute.name, text, claims=(wrong,)))
     return drafts

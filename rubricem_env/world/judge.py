@@ -1,7 +1,7 @@
 """The almanac's truth as a judge: true criteria by stage, a judge that applies them with four knobs, and true quality.
 
-The judge proposes the criteria that separate a group. The true quality of a stage is the weighted share of all criteria;
-no trainer may read it: it audits judges and runs.
+The judge proposes the criteria that separate a group. The true quality of a stage is the weighted share of all
+criteria; no trainer may read it: it audits judges and runs.
 """
 
 import asyncio
@@ -17,21 +17,18 @@ from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
-from rubricem_env.domain.judgement import FULL_SCORE, Judgement, Provenance, Rubric, RubricScore
+from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, RubricScore
+from rubricem_env.domain.scale import FULL_SCORE, PARTIAL_SCORE
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
-from rubricem_env.judge.base import (
-    CandidateScore,
-    Contrast,
-    Proposal,
-    ReflectionTask,
-    ScoringRequest,
-    ScoringResult,
-    present_stages,
-)
-from rubricem_env.judge.rules_judge import find_quote, judge_reflections, key_terms, plain_text
-from rubricem_env.judge.scoring import score_trajectory, separating_rubrics
+from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult, present_stages
+from rubricem_env.judge.key_terms import find_quote, key_terms, plain_text
+from rubricem_env.judge.reflections import CandidateScore, ReflectionTask
+from rubricem_env.judge.rules_for_reflections import judge_reflections
+from rubricem_env.judge.scoring import score_trajectory
+from rubricem_env.judge.separation import separating_rubrics
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_env.world.questions import ImplicitNeed, Need, Question, Trap, mentions
+from rubricem_env.world.needs import ImplicitNeed, Need, Trap, mentions
+from rubricem_env.world.questions import Question
 
 # The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
 _PAGE = re.compile(r'<snippet id="[^"]+">[^\n]*?https://almanac\.example/(\w+)\n')
@@ -77,8 +74,14 @@ _RUBRICS = TypeAdapter(dict[str, Rubric]).validate_json(package_text("rubricem_e
 _GAP_WORDS = ("missing", "not found", "unknown")
 
 TrueScore = Callable[[Evidence], int]
-"""The score that an attempt truly deserves by a criterion, from 0 to 2."""
-Criterion = tuple[Rubric, TrueScore]
+"""The score that an attempt truly deserves by a criterion, from 0 to `FULL_SCORE`."""
+
+
+class Criterion(NamedTuple):
+    """A rubric with the score that an attempt truly deserves by it."""
+
+    rubric: Rubric
+    true_score: TrueScore
 
 
 def criteria_of(question: Question) -> dict[Rubric, TrueScore]:
@@ -95,16 +98,16 @@ def _plan(question: Question) -> Iterator[Criterion]:
         words = ("convention", *(need.aspect for need in question.truth.implicit_needs if need.kind == "stated"))
         yield _criterion(
             "plans a convention",
-            lambda seen: 2 * any(mentions(seen.plan, word) for word in words),
+            lambda seen: FULL_SCORE * any(mentions(seen.plan, word) for word in words),
             domain=question.domain,
         )
 
 
 def _planned(need: Need, seen: Evidence) -> int:
-    """2 for the attribute of the right subject, 1 for the attribute alone."""
+    """The full score for the attribute of the right subject, the partial score for the attribute alone."""
     if not all(mentions(seen.plan, word) for word in need.attribute.split()):
         return 0
-    return 2 if need.depends_on or mentions(seen.plan, _name(need)) else 1
+    return FULL_SCORE if need.depends_on or mentions(seen.plan, _name(need)) else PARTIAL_SCORE
 
 
 def _research(question: Question) -> Iterator[Criterion]:
@@ -112,11 +115,11 @@ def _research(question: Question) -> Iterator[Criterion]:
         yield _criterion("finds a need", partial(_found, need.document_ids), title=need.title)
     for duty in question.truth.implicit_needs:
         yield _criterion("finds a convention", partial(_found, _sources(duty)), title=duty.title)
-    yield _criterion("repeats a search", lambda seen: min(2, seen.repeated_calls))
+    yield _criterion("repeats a search", lambda seen: min(FULL_SCORE, seen.repeated_calls))
 
 
 def _found(documents: tuple[str, ...], seen: Evidence) -> int:
-    return 2 * seen.has_shown(documents)
+    return FULL_SCORE * seen.has_shown(documents)
 
 
 def _review(question: Question) -> Iterator[Criterion]:
@@ -128,12 +131,13 @@ def _review(question: Question) -> Iterator[Criterion]:
 
 
 def _audited(need: Need | ImplicitNeed, seen: Evidence) -> int:
-    """2 for stating what was found or admitting a gap, 1 for silence about a gap, 0 for a claim that was not found."""
+    """Full for stating what was found or admitting a gap, partial for silence about a gap, 0 for an unfounded claim."""
     was_found = seen.has_shown(need.document_ids if isinstance(need, Need) else _sources(need))
     is_stated = need.is_met_by(seen.review)
     if was_found or is_stated:
-        return 2 if was_found and is_stated else 0
-    return 2 if any(word in seen.review.casefold() for word in _GAP_WORDS) else 1
+        return FULL_SCORE if was_found and is_stated else 0
+    admits_gap = any(word in seen.review.casefold() for word in _GAP_WORDS)
+    return FULL_SCORE if admits_gap else PARTIAL_SCORE
 
 
 def _answer(question: Question) -> Iterator[Criterion]:
@@ -146,24 +150,33 @@ def _answer(question: Question) -> Iterator[Criterion]:
     for trap in {trap.wrong_value: trap for trap in question.truth.traps}.values():
         yield _criterion("falls for a trap", partial(_fell, trap), kind=trap.kind, wrong_value=trap.wrong_value)
     if not is_exact:
-        yield _criterion("cites", lambda seen: min(seen.known_citations, 1) * (1 if seen.unknown_citations else 2))
+        yield _criterion("cites", _cited)
 
 
 def _given(need: Need | ImplicitNeed, seen: Evidence) -> int:
-    return 2 * need.is_met_by(seen.answer)
+    return FULL_SCORE * need.is_met_by(seen.answer)
 
 
 def _answered(need: Need, seen: Evidence) -> int:
-    """2 for the value and its subject in one sentence, 1 for the value elsewhere."""
+    """The full score for the value and its subject in one sentence, the partial score for the value elsewhere."""
     if not need.is_met_by(seen.answer):
         return 0
     if need.kind == "verdict" or need.depends_on:
-        return 2
-    return 2 if any(need.is_met_by(said) and mentions(said, _name(need)) for said in seen.sentences) else 1
+        return FULL_SCORE
+    name = _name(need)
+    is_together = any(need.is_met_by(sentence) and mentions(sentence, name) for sentence in seen.sentences)
+    return FULL_SCORE if is_together else PARTIAL_SCORE
+
+
+def _cited(seen: Evidence) -> int:
+    """The full score for citations of which every one was shown, the partial score where some were not."""
+    if not seen.known_citations:
+        return 0
+    return PARTIAL_SCORE if seen.unknown_citations else FULL_SCORE
 
 
 def _fell(trap: Trap, seen: Evidence) -> int:
-    return 2 * trap.has_caught(seen.answer)
+    return FULL_SCORE * trap.has_caught(seen.answer)
 
 
 def _searchable(question: Question) -> tuple[Need, ...]:
@@ -183,7 +196,7 @@ def _criterion(name: str, true_score: TrueScore, **words: str) -> Criterion:
     """The criterion of that name in criteria.json, with its words filled in."""
     draft = _RUBRICS[name]
     texts = {"title": draft.title.format(**words), "description": draft.description.format(**words)}
-    return draft.model_copy(update=texts), true_score
+    return Criterion(draft.model_copy(update=texts), true_score)
 
 
 class JudgeKnobs(Frozen):
@@ -200,7 +213,10 @@ class JudgeKnobs(Frozen):
 
 
 class AlmanacJudge:
-    """Scores by the true criteria, distorted by its knobs. The same attempt gets the same scores in any order of calls."""
+    """Scores by the true criteria, distorted by its knobs.
+
+    The same attempt gets the same scores in any order of calls.
+    """
 
     name = "almanac"
 
@@ -257,19 +273,22 @@ class AlmanacJudge:
         return ScoringResult(rubric_scores)
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
-        """Three dimensions for each candidate, against the true criteria that the attempt lost, not the given scores."""
+        """Three dimensions for each candidate.
+
+        They are against the true criteria that the attempt lost, not against the given scores.
+        """
         await self._sleep(self._knobs.latency)
         criteria = criteria_of(self._question(task.question))
         judgement = _true_judgement(criteria, task.parsed)
         return judge_reflections(task._replace(judgement=judgement, rubrics=tuple(criteria)))
 
     def _question(self, text: str) -> Question:
-        found = self._questions.get(query_key(text))
-        if found is None:
+        question = self._questions.get(query_key(text))
+        if question is None:
             raise UsageError(
                 f"the almanac's judge does not know the question {text[:60]!r}; give it that world's questions."
             )
-        return found
+        return question
 
     def _fails(self, *parts: object) -> bool:
         return open_generator(self._seed, "failure", *parts).random() < self._knobs.failure_rate

@@ -10,7 +10,7 @@ from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_question
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.adapters.session import offline_scorer
 from rubricem_env.domain.base import STAGES
-from rubricem_env.judge.scoring import group_scores
+from rubricem_env.judge.masking import group_scores
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
 SIZE = len(ATTEMPTS)

@@ -9,8 +9,8 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import Ending, Origin, Query, Segment, Trajectory
-from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import GatheringScorer
+from rubricem_env.env.spec import make_env_spec
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN
 from tests.rubricem_env.env.test_rewards import FullMarks
 

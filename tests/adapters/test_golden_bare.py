@@ -8,8 +8,8 @@ import pytest
 from docs.adapters.tutor import tutored_query
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
 from rubricem_env.adapters.session import EpisodeSession
-from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import GatheringScorer
+from rubricem_env.env.spec import make_env_spec
 from tests.adapters.golden_group import (
     GOLDEN,
     SIZE,

@@ -8,8 +8,8 @@ from rubricem_agent.adapters.local_play import play_locally
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_env.world.offline import offline_queries, shipped_toolbox
 
 
 def trainer_at(step, tokenizer):

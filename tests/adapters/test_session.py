@@ -23,8 +23,8 @@ from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Ending
-from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import ScoreEach
+from rubricem_env.env.spec import make_env_spec
 from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
 from tests.adapters.golden_group import tutor
 

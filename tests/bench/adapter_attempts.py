@@ -6,8 +6,8 @@ import re
 from docs.adapters.tutor import ATTEMPTS, Tutor, tutored_query, tutored_questions
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.episode import Continue, Episode, Finished
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.env.step import advance
+from rubricem_env.world.offline import shipped_toolbox
 
 QUERY = tutored_query()
 _CALL = re.compile(r'<call_tool name="(\w+)"[^>]*>(.*?)</call_tool>', re.DOTALL)

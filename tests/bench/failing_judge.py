@@ -17,7 +17,7 @@ from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import Stage
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_records.run_log import RunLog, read_log
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts

@@ -30,9 +30,10 @@ from pydantic import Field
 
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchEnvironment, research_app
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import make_env_spec, shipped_toolbox
+from rubricem_env.env.spec import make_env_spec
 from rubricem_env.env.step import advance, step_info
 from rubricem_env.testing import free_port
+from rubricem_env.world.offline import shipped_toolbox
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
 from tests.bench.test_bench_adapters import play_bare
 

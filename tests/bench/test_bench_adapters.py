@@ -7,8 +7,9 @@ import pytest
 
 from rubricem_env.adapters.session import EpisodeSession
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import make_env_spec, shipped_toolbox
+from rubricem_env.env.spec import make_env_spec
 from rubricem_env.env.step import advance
+from rubricem_env.world.offline import shipped_toolbox
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY, search
 
 TASKS = "asynchronous: four episodes"

@@ -16,10 +16,10 @@ from verifiers.v1.types import SamplingConfig
 from verifiers.v1.utils.loaders import load_environment
 
 from rubricem_env.env.episode import Continue, Episode
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
+from rubricem_env.world.offline import shipped_toolbox
 from tests.bench.adapter_attempts import ATTEMPTS_MADE, QUERY
 
 PLUGINS = Path(__file__).with_name("plugins")

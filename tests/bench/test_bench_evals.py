@@ -13,8 +13,9 @@ from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.grading import Grade, Loaded
 from rubricem_agent.evals.runner import CaseJudge, Runner, case_keys
 from rubricem_agent.evals.suite import SUITE, rules_for
-from rubricem_env.llm.base import ChatReply
-from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.chat import ChatReply
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
 from rubricem_records.journal import Journal
 

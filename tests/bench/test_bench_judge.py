@@ -15,12 +15,16 @@ import pytest
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.base import Contrast, Group, ScoringRequest
-from rubricem_env.judge.llm_judge import PROPOSE, LLMJudge
+from rubricem_env.judge.base import Contrast, ScoringRequest
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps
-from rubricem_env.llm.base import MeteredModel
-from rubricem_env.llm.limits import Limiter, Rates, Timing
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubric_set import RubricSet, StageCaps
+from rubricem_env.judge.templates import PROPOSE
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.metered import MeteredModel
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 from rubricem_env.testing.judges import attempt
 from tests.fakes import ScriptedModel, rubric

@@ -13,14 +13,16 @@ import mcp
 import pytest
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.timing import Timing
 from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.cache import CachedTool, InMemoryCache
+from rubricem_env.tools.cache import CachedTool
+from rubricem_env.tools.cache_stores import InMemoryCache
 from rubricem_env.tools.guard import GuardedTool
-from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
+from rubricem_env.tools.mcp_client import McpLink, McpToolbox
 from rubricem_env.tools.mcp_server import http_app, tool_server
+from rubricem_env.tools.mcp_session import open_http
 from rubricem_env.tools.render import render_observation
 from tests.fakes import ScriptedBackend
 

@@ -17,9 +17,10 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.wiring.viewer import RecordedSearch
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, policy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_records.bank_items import BankItem, StoredItem

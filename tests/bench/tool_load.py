@@ -19,13 +19,15 @@ import numpy as np
 import uvicorn
 
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.timing import Timing
 from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import free_port
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.cache import CachedTool, InMemoryCache
-from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
+from rubricem_env.tools.cache import CachedTool
+from rubricem_env.tools.cache_stores import InMemoryCache
+from rubricem_env.tools.mcp_client import McpLink, McpToolbox
 from rubricem_env.tools.mcp_server import http_app
+from rubricem_env.tools.mcp_session import open_http
 from rubricem_env.tools.render import render_observation
 from tests.bench.judge_tail import wait_for
 from tests.bench.test_bench_tools import FIVE, server_of

@@ -35,9 +35,9 @@ from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
 from rubricem_agent.policy.decoder import Qwen3Decoder
 from rubricem_agent.policy.local import Batcher, CacheRow, Drafts, Job, RandomNumbers, load_model
 from rubricem_agent.prompting import AgentPrompt
-from rubricem_env.env.research_env import offline_queries
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import shipped_corpus_path
+from rubricem_env.world.offline import offline_queries
 from rubricem_records.rollout_tokens import NO_STAGE
 from trainers.local.learner import Learner, LossSettings, policy_logprobs
 from trainers.local.packed_qwen3 import pack_samples

@@ -11,10 +11,10 @@ from rubricem_agent.config import read_tools_config
 from rubricem_agent.wiring.models import google_key_for, key_for
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import LOOPBACK, url_host
+from rubricem_env.llm.hosts import LOOPBACK, url_host
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.mcp_server import http_app, tool_server
+from rubricem_env.world.offline import shipped_toolbox
 from rubricem_viewer.guard import Guard
 
 CANARY = "canary-key-4711"

@@ -12,7 +12,7 @@ from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.models import build_policy
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Ending, Query, Snippet, ToolResult, ToolStatus
-from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.loopback import serve_loopback

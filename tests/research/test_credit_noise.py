@@ -20,8 +20,8 @@ from research.credit_noise import (
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.offline import shipped_toolbox
 
 DRAWN = {"chance": 0.5, "seed": 0}
 TWO_FAULTS = (Stage.PLAN, Stage.ANSWER)

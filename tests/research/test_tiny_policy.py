@@ -27,7 +27,8 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.reflection.candidates import parse_blocks
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.entities import FIRST_WORDS, SECOND_WORDS, split_of_name
+from rubricem_env.world.names import split_of_name
+from rubricem_env.world.vocabulary import FIRST_WORDS, SECOND_WORDS
 from trainers.settings import read_settings
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny_policy.yaml"

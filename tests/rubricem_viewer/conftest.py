@@ -12,10 +12,11 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.wiring.viewer import RecordedSearch
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.judgement import Judgement, Reflection, ReflectionScore, RubricScore, StageScore, Unscored
+from rubricem_env.domain.judgement import Judgement, RubricScore, StageScore, Unscored
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.judge.rubrics import ActiveRubric, RetiredRubric
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
+from rubricem_env.judge.rubric_set import ActiveRubric, RetiredRubric
 from rubricem_env.testing.judges import attempt
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_records.packed_tokens import pack_tokens

@@ -16,9 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rubricem_env.domain.judgement import Provenance, Reflection, ReflectionScore
+from rubricem_env.domain.judgement import Provenance
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_env.world.expert import lesson_of
+from rubricem_env.world.lessons import lesson_of
 from rubricem_records.bank_items import BankItem
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import Parts, make_parts

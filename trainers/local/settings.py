@@ -13,7 +13,7 @@ from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
-from rubricem_env.judge.base import JudgeSettings
+from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 
 from ..lora import LoraSettings

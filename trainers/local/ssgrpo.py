@@ -36,8 +36,8 @@ from rubricem_agent.reflection.reflector import judged_attempts, measure_reflect
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.base import Group
-from rubricem_env.judge.scoring import refused_rubrics
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.judgements import refused_rubrics
 from rubricem_env.world.judge import true_quality
 from rubricem_records.bank_items import Retrieved
 from rubricem_records.log_lines import GradientMetrics, UpdateMetrics

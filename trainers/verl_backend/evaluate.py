@@ -24,9 +24,9 @@ from rubricem_agent.wiring.watch import merge_shards, saved_steps
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_records.recorded_run import read_run
 from rubricem_records.run_log import METRICS_FILE
 

@@ -34,11 +34,15 @@ from rubricem_agent.wiring.tools import open_cache
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.audit import Audit, HeldOutAudit
-from rubricem_env.judge.base import Group, Judge, ReflectionJudge
-from rubricem_env.judge.pipeline import StepJudge, refuse_outage
-from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement, refused_rubrics, score_trajectory
-from rubricem_env.llm.limits import SharedLimits
+from rubricem_env.judge.base import Judge
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement, refused_rubrics
+from rubricem_env.judge.outage import refuse_outage
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.reflections import ReflectionJudge
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.scoring import score_trajectory
+from rubricem_env.llm.shared_limits import SharedLimits
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from rubricem_env.world.questions import Question
 from rubricem_records.bank_items import Retrieved

@@ -20,10 +20,10 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of
 from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import JudgeKnobs
+from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
 
 from ..settings import RecipeSettings

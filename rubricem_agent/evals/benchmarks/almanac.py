@@ -6,7 +6,7 @@ from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.questions import Truth
+from rubricem_env.world.needs import Truth
 from rubricem_records.file_hash import sha256
 
 NEED, CONVENTION, TRAP = 1.0, 0.5, -1.0

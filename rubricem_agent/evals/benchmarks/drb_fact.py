@@ -15,7 +15,8 @@ from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
 from rubricem_env.domain.base import Text
-from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
+from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 MAX_TRIES = 3
 PAGE_LIMIT = 100_000

@@ -1,122 +1,26 @@
 """`fetch_page`, `open` and `find`: the text of public web pages. They are off by default: a policy chooses the address.
 
-Only public addresses are allowed; they are checked after resolution and then pinned. Nothing in a page is run or loaded.
+Nothing in a page is run or loaded.
 """
 
 import asyncio
 import codecs
-import ipaddress
 import re
-import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 from urllib.robotparser import RobotFileParser
 
 import httpx2
 
-from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.corpus_search import Corpus, Document, split_passages
-from rubricem_env.tools.guard import ToolFailure, http_failure
+from rubricem_env.tools.failures import ToolFailure, http_failure
 from rubricem_env.tools.http import ACCEPT_ENCODING, read_capped
+from rubricem_env.tools.pages.public_addresses import WEB_PORTS, Resolver, blocked, pin, resolve
 from rubricem_env.tools.pages.reader import PageReader, Unreadable
 from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND, OPEN, ToolSpec
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Resolver = Callable[[str, int], Awaitable[list[str]]]
-
-_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
-_COMPATIBLE = ipaddress.IPv6Network("::/96")
-_METADATA = frozenset({ipaddress.ip_address("168.63.129.16"), ipaddress.ip_address("192.0.0.192")})
-"""Metadata services of cloud providers, at addresses that count as public."""
-
-
-WEB_PORTS = frozenset({80, 443})
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, from the system's resolver."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(entry[4][0]) for entry in found]
-
-
-async def pin(
-    url: str, resolver: Resolver, *, ports: frozenset[int] = WEB_PORTS, exceptions: frozenset[str] = frozenset()
-) -> tuple[httpx2.URL, str]:
-    """Check a page's address and resolve its host once. Connect to the returned address only.
-
-    `exceptions` are addresses that are allowed although they are not public, such as those of your own site.
-
-    Raises:
-        ToolFailure: blocked, if the scheme, the port, or any address of the host is not allowed.
-    """
-    parsed = _parse(url, ports)
-    try:
-        addresses = await resolver(parsed.host, _port(parsed))
-    except (OSError, UnicodeError) as failure:
-        raise ToolFailure(f"the host {parsed.host[:100]!r} is not known.") from failure
-    if not addresses:
-        raise ToolFailure(f"the host {parsed.host[:100]!r} has no address.")
-    # All of them, not the first: a name with one private address is an attack or a mistake.
-    for address in addresses:
-        if address not in exceptions and not is_public(address):
-            raise _blocked(f"{parsed.host[:100]!r} is not a public host")
-    return parsed, addresses[0]
-
-
-def is_public(written: str) -> bool:
-    """Whether an address is on the public internet, and so is any IPv4 address that it contains."""
-    try:
-        address: Address = ipaddress.ip_address(written)
-    except ValueError:
-        return False
-    return _is_open(address) and all(_is_open(inner) for inner in _wrapped(address))
-
-
-def _is_open(address: Address) -> bool:
-    closed = address.is_multicast or address.is_reserved or address.is_unspecified or address in _METADATA
-    site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
-    # A mapped address is not global by itself; the IPv4 address inside decides.
-    mapped = isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
-    return mapped or (address.is_global and not closed and not site_local)
-
-
-def _wrapped(address: Address) -> list[ipaddress.IPv4Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _COMPATIBLE or any(address in network for network in _NAT64):
-        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [each for each in inner if each is not None]
-
-
-def _parse(url: str, ports: frozenset[int]) -> httpx2.URL:
-    try:
-        parsed = httpx2.URL(url.strip())
-    except (httpx2.InvalidURL, UnicodeError, ValueError) as problem:
-        raise ToolFailure(
-            f"{url[:100]!r} is not a web address; write one such as https://example.org/page."
-        ) from problem
-    if parsed.scheme not in ("http", "https"):
-        raise _blocked(f"{parsed.scheme[:20] or 'no scheme'!r} is not http or https")
-    if not parsed.host:
-        raise ToolFailure(f"{url[:100]!r} names no host; write an address such as https://example.org/page.")
-    if parsed.userinfo:
-        raise _blocked("the address holds a user name or a password")
-    if _port(parsed) not in ports:
-        raise _blocked(f"port {_port(parsed)} is not among {', '.join(map(str, sorted(ports)))}")
-    return parsed
-
-
-def _port(url: httpx2.URL) -> int:
-    return url.port or (443 if url.scheme == "https" else 80)
-
-
-def _blocked(reason: str) -> ToolFailure:
-    return ToolFailure(f"the page is not fetched: {reason}.", status=ToolStatus.BLOCKED)
-
 
 MAX_BYTES = 2_000_000
 MAX_PDF_BYTES = 20_000_000
@@ -167,12 +71,15 @@ class PageFetcher:
         parameters = dict(call.parameters)
         page = await self._source.read(parameters["url"] if self.spec.name == FIND else call.query)
         passages = split_passages(page.text, _PASSAGE)
-        chosen, summary = passages[:MAX_PASSAGES], ""
+        chosen = passages[:MAX_PASSAGES]
+        summary = ""
         if self.spec.name == OPEN:
-            part, parts = int(parameters.get("part", 1)), max(1, -(-len(passages) // MAX_PASSAGES))
+            part = int(parameters.get("part", 1))
+            parts = max(1, -(-len(passages) // MAX_PASSAGES))
             if part > parts:
                 raise ToolFailure(f"the page has {parts} parts; part {part} is not among them.")
-            chosen, summary = passages[(part - 1) * MAX_PASSAGES :][:MAX_PASSAGES], f"Part {part} of {parts}."
+            chosen = passages[(part - 1) * MAX_PASSAGES :][:MAX_PASSAGES]
+            summary = f"Part {part} of {parts}."
         elif wanted := call.query if self.spec.name == FIND else parameters.get("about", ""):
             nearest = await asyncio.to_thread(_nearest, passages, wanted)
             chosen = nearest if nearest or self.spec.name == FIND else chosen
@@ -246,7 +153,10 @@ class WebPages:
         raise ToolFailure(f"the page redirects more than {MAX_REDIRECTS} times.")
 
     async def _obey_robots(self, page: httpx2.URL, address: str) -> None:
-        """Raises ToolFailure, blocked, where robots.txt of the site forbids the page, or cannot be read now (RFC 9309)."""
+        """Raises ToolFailure, blocked, where robots.txt of the site forbids the page.
+
+        So it does where that file cannot be read now (RFC 9309).
+        """
         site = page.copy_with(path="/robots.txt", query=None, fragment=None)
         if str(site) not in self._rules:
             rules = RobotFileParser()
@@ -259,7 +169,7 @@ class WebPages:
                 rules.parse([])  # a site without the file allows everything
             self._rules[str(site)] = rules
         if not self._rules[str(site)].can_fetch(_AGENT, str(page)):
-            raise _blocked(f"robots.txt of {page.host[:100]!r} forbids it")
+            raise blocked(f"robots.txt of {page.host[:100]!r} forbids it")
 
     async def _get(self, page: httpx2.URL, address: str) -> tuple[bytes, str, str]:
         """The content, its type and charset; for a redirect the new address, and no type."""
@@ -274,7 +184,8 @@ class WebPages:
         headers = {"host": host, "accept-encoding": ACCEPT_ENCODING, "user-agent": _AGENT}
         try:
             async with client:
-                pinned, extensions = page.copy_with(host=address), {"sni_hostname": page.host}
+                pinned = page.copy_with(host=address)
+                extensions = {"sni_hostname": page.host}
                 request = client.build_request("GET", pinned, headers=headers, extensions=extensions)
                 response = await client.send(request, stream=True)
                 try:

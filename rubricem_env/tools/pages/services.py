@@ -10,9 +10,9 @@ import httpx2
 from pydantic import SecretStr
 
 from rubricem_env.domain.trajectory import Snippet
-from rubricem_env.tools.guard import ToolFailure
+from rubricem_env.tools.failures import ToolFailure
 from rubricem_env.tools.http import ask_json, open_json_client
-from rubricem_env.tools.pages.fetch import Resolver, pin, resolve
+from rubricem_env.tools.pages.public_addresses import Resolver, pin, resolve
 from rubricem_env.tools.pages.reader import MAX_TEXT
 
 JINA_URL = "https://r.jina.ai"

@@ -1,4 +1,6 @@
-"""Reads the text of HTML pages and PDF files: `python -m rubricem_env.tools.pages.text`, one of the processes of PageReader.
+"""Reads the text of HTML pages and PDF files.
+
+`python -m rubricem_env.tools.pages.text` is one of the processes of PageReader.
 
 Its parsers are native or slow, so it has a limit of memory, and whoever started it ends it after a time.
 """
@@ -56,12 +58,13 @@ def main() -> None:
     """Read pages from standard input until it ends."""
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    replies, sys.stdout = sys.stdout, sys.stderr
+    replies = sys.stdout
+    sys.stdout = sys.stderr
     while header := sys.stdin.buffer.read(REQUEST.size):
         format, charset, size = REQUEST.unpack(header)
         body = sys.stdin.buffer.read(size)
-        found = read_pdf(body) if format == b"pdf\0" else read_html(body, charset.rstrip(b"\0").decode())
-        replies.write(json.dumps(found) + "\n")
+        text = read_pdf(body) if format == b"pdf\0" else read_html(body, charset.rstrip(b"\0").decode())
+        replies.write(json.dumps(text) + "\n")
         replies.flush()
 
 

@@ -18,7 +18,7 @@ from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.env.research_env import make_env_spec
+from rubricem_env.env.spec import make_env_spec
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
 

@@ -14,8 +14,8 @@ from skyrl_gym.metrics import aggregate_for_environment
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.skyrl import ResearchTextEnv
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.env.research_env import make_env_spec
 from rubricem_env.env.rewards import GatheringScorer
+from rubricem_env.env.spec import make_env_spec
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
 

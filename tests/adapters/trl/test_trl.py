@@ -23,8 +23,8 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_env.world.offline import shipped_toolbox
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_judgements, group_scorer
 

@@ -12,7 +12,7 @@ from rubricem_agent.config import BankConfig
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Reflection, ReflectionScore
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.log_lines import EvaluationLine
 from rubricem_records.run_log import RunLog

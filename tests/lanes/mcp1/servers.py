@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from rubricem_env.tools.mcp_client import open_stdio
+from rubricem_env.tools.mcp_session import open_stdio
 from tests.rubricem_env.tools.mcp_cases import TOKEN
 
 ROOT = Path(__file__).parents[3]

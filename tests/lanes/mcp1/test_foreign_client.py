@@ -9,8 +9,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from rubricem_env.domain.trajectory import ToolResult
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.tools.mcp_client import IS_MCP_1
+from rubricem_env.tools.mcp_session import IS_MCP_1
+from rubricem_env.world.offline import shipped_toolbox
 from tests.lanes.mcp1.servers import ARGUMENTS, RUBRICEM
 from tests.rubricem_env.tools.mcp_cases import CALL, TOKEN
 

@@ -6,10 +6,11 @@ from functools import partial
 import pytest
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.testing.episodes import run_scripted_episode
-from rubricem_env.tools.mcp_client import IS_MCP_1, McpToolbox, open_http
+from rubricem_env.tools.mcp_client import McpToolbox
+from rubricem_env.tools.mcp_session import IS_MCP_1, open_http
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC
+from rubricem_env.world.offline import shipped_toolbox
 from tests.lanes.mcp1.servers import OURS, TIME_SERVER, serve_over_http
 from tests.rubricem_env.tools.mcp_cases import (
     CALL,

@@ -12,7 +12,7 @@ from rubricem_agent.config import JudgeConfig, parse_judge
 from rubricem_agent.wiring.models import build_judge
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import dump_trajectory
-from rubricem_env.llm.base import ChatRequest
+from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.testing.judges import attempt, careless
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer

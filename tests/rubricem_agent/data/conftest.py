@@ -18,8 +18,8 @@ from rubricem_env.domain.trajectory import (
     ToolStatus,
     Trajectory,
 )
-from rubricem_env.env.research_env import query_of
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
 
 FIRST = (

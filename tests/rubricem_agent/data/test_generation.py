@@ -18,8 +18,8 @@ from rubricem_agent.data.generate import (
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.world.offline import shipped_toolbox
 from rubricem_env.world.questions import Question
 from rubricem_records.line_file import LineFile
 

@@ -18,7 +18,7 @@ from rubricem_agent.wiring.data import split_shards, teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimits
-from rubricem_env.world.expert import Faults
+from rubricem_env.world.expert_faults import Faults
 
 RUN = CliRunner()
 

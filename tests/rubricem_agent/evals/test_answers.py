@@ -18,13 +18,13 @@ from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.rules_judge import RulesJudge
-from rubricem_env.llm.limits import LimiterProtocol, Rates, own_limiter
+from rubricem_env.llm.limiter import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.render import estimate_tokens
+from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
 from tests.search_server import SearchReply, SearchServer
 

@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rubricem_agent.learn.credit import (
-    PAPER_MATRIX,
-    UsageError,
-    assign_credit,
-    check_matrix,
-    check_scores,
-    spread_to_tokens,
-)
+from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit, check_matrix, check_scores, spread_to_tokens
+from rubricem_env.domain.errors import UsageError
 
 scores_of_a_group = hnp.arrays(np.float64, st.tuples(st.integers(1, 9), st.just(4)), elements=st.floats(0, 1, width=32))
 

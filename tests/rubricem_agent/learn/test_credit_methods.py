@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from rubricem_agent.learn.credit import CreditSettings, UsageError, assign_credit, count_tokens, credit_judged, turn_ids
+from rubricem_agent.learn.credit import CreditSettings, assign_credit, count_tokens, credit_judged, turn_ids
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 
 BEST, WORST = [1.0, 0.0, 0.0, 1.0], [0.0] * 4

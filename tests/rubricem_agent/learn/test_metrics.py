@@ -7,9 +7,9 @@ from rubricem_agent.learn.stage_metrics import spread_shares
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.testing.episodes import run_scripted_episode
+from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.repeated_calls import count_repeats
 from rubricem_records.rollouts import Rollout
 

@@ -8,8 +8,9 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.judgement import Judgement, Reflection, StageScore
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import Reflection
+from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, careless
 from rubricem_records.rollouts import Rollout
 from rubricem_records.run_record import GroupEntry, GroupHead, Header, RolloutEntry, RolloutHead

@@ -9,9 +9,10 @@ from rubricem_agent.policy.base import Opening, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.judgement import Judgement, ReflectionScore, StageScore
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_records.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts import Rollout
 

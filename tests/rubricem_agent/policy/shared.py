@@ -5,7 +5,8 @@ import torch
 
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.policy.text import Service
-from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.usage import Meter
 from tests.fakes import ManualTime
 

@@ -9,9 +9,9 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_records.sampling import Sampling
 
 

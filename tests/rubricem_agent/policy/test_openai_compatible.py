@@ -6,7 +6,7 @@ from pydantic import SecretStr
 from rubricem_agent.policy.gemini import GeminiPolicy
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback

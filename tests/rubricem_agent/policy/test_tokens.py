@@ -10,7 +10,7 @@ from rubricem_agent.policy.base import Listener, Opening
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
 from tests.rubricem_agent.policy.shared import CALL, OBSERVATION, turn

@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback

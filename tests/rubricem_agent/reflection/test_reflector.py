@@ -18,9 +18,10 @@ from rubricem_agent.reflection.reflector import (
     measure_reflections,
 )
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
+from rubricem_env.domain.judgement import Judgement, Unscored
+from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
-from rubricem_env.judge.base import CandidateScore
+from rubricem_env.judge.reflections import CandidateScore
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_records.bank_items import BankItem
 

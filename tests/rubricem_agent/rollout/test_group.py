@@ -10,9 +10,9 @@ from rubricem_agent.rollout.attempt_seed import attempt_seed
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.testing.episodes import writes
+from rubricem_env.world.offline import shipped_toolbox
 
 QUERIES = tuple(Query(question=f"Question {number}?") for number in range(3))
 

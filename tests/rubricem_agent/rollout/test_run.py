@@ -11,11 +11,11 @@ from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Ending, Origin, Query
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.env.research_env import shipped_toolbox
-from rubricem_env.llm.base import ContextOverflow
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import SpendLimitReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher, writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.sampling import Sampling
 
 QUERY = Query(question="How wide is the Tall Fox?")

@@ -7,15 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.judgement import (
-    Judgement,
-    Reflection,
-    ReflectionScore,
-    Rubric,
-    RubricScore,
-    StageScore,
-    Unscored,
-)
+from rubricem_env.domain.judgement import Judgement, Rubric, RubricScore, StageScore, Unscored
+from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import Query, ToolCall, query_key
 
 

@@ -4,8 +4,9 @@ from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatu
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import Scorer
 from rubricem_env.env.vector import DeepResearchVectorEnv
-from rubricem_env.judge.pipeline import GroupScorer, StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.judge.group_scorer import GroupScorer
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.testing.judges import QUESTION
 from tests.fakes import rubric

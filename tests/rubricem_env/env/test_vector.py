@@ -10,7 +10,8 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolResult, ToolStatus
-from rubricem_env.env.research_env import AnyText, DeepResearchEnv
+from rubricem_env.env.research_env import DeepResearchEnv
+from rubricem_env.env.text_space import AnyText
 from rubricem_env.env.vector import DeepResearchVectorEnv
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 

@@ -6,18 +6,16 @@ from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.audit import (
-    Agreement,
-    AuditSettings,
-    HeldOutAudit,
-    LabelledExample,
-    calibrate,
-    measure_agreement,
-    probe_length,
-)
-from rubricem_env.judge.base import Contrast, EnsembleJudge, Group, Proposal, ScoringRequest, ScoringResult
+from rubricem_env.judge.agreement import Agreement, measure_agreement
+from rubricem_env.judge.audit import AuditSettings, HeldOutAudit
+from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
+from rubricem_env.judge.calibration import LabelledExample, calibrate
+from rubricem_env.judge.ensemble import EnsembleJudge
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.length_bias import probe_length
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer, drop_rubrics
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubric_dropout import drop_rubrics
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless

@@ -6,7 +6,7 @@ from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
-from rubricem_env.judge.scoring import group_scores
+from rubricem_env.judge.masking import group_scores
 
 MISSING = StageScore(score=0.0, missing=True)
 NO_RUBRIC = Unscored(reason="no_rubric")

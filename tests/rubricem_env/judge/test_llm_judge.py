@@ -8,11 +8,13 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.base import Contrast, ScoringRequest
-from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
-from rubricem_env.judge.rubrics import RubricSet, StageCaps
-from rubricem_env.llm.base import ChatReply
-from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.rubric_set import RubricSet, StageCaps
+from rubricem_env.llm.chat import ChatReply
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt, careless
 from tests.fakes import ScriptedModel, rubric

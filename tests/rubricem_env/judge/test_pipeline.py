@@ -5,15 +5,19 @@ import json
 import random
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import JudgeError, UsageError
 from rubricem_env.domain.judgement import RubricScore
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
-from rubricem_env.judge.base import Group, JudgeSettings, ScoringResult
-from rubricem_env.judge.pipeline import GroupScorer, StepJudge
-from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
+from rubricem_env.judge.base import ScoringResult
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.group_scorer import GroupScorer
+from rubricem_env.judge.pipeline import StepJudge
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubric_set import StageCaps
+from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
 from tests.fakes import rubric
 

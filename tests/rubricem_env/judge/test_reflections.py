@@ -5,17 +5,20 @@ import json
 
 import numpy as np
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import ReflectionScore, RubricScore, Unscored
-from rubricem_env.judge.base import EMPTY, ReflectionTask
-from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
+from rubricem_env.domain.judgement import RubricScore, Unscored
+from rubricem_env.domain.reflection import ReflectionScore
+from rubricem_env.judge.ask_settings import AskSettings
+from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.reflections import EMPTY, ReflectionTask
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
-from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import SpendLimitReached
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, careless
 from tests.fakes import ScriptedModel, rubric
 from tests.replies import read_blocks

@@ -8,7 +8,10 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, StageCaps, read_rubrics, refuse_rubric
+from rubricem_env.judge.rubric_admission import refuse_rubric
+from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubric_files import read_rubrics
+from rubricem_env.judge.rubric_set import RubricSet, StageCaps
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.testing.judges import attempt
 from tests.fakes import rubric

@@ -5,7 +5,9 @@ import pytest
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.judge.base import Contrast, ScoringRequest
-from rubricem_env.judge.rules_judge import RulesJudge, cover, find_quote, gather_facts, key_terms
+from rubricem_env.judge.facts import gather_facts
+from rubricem_env.judge.key_terms import cover, find_quote, key_terms
+from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import (
     ANSWER,

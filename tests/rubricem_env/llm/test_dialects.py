@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatRequest, ContextOverflow
+from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.openai_compatible import MIN_TOKENS, OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.loopback import serve_loopback

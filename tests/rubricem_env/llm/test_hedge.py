@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatReply, ChatRequest, MeteredModel
-from rubricem_env.llm.limits import Limiter, Rates
+from rubricem_env.llm.chat import ChatReply, ChatRequest
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.metered import MeteredModel
 from rubricem_env.llm.usage import Meter, SpendLimits, Usage
 from tests.fakes import ManualTime, ScriptedModel
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from rubricem_env.domain.errors import ToolError
-from rubricem_env.llm.limits import Limiter, Rates, RetryPolicy, call_with_retry
+from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry
 from tests.fakes import ManualTime
 
 

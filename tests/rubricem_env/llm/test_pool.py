@@ -7,7 +7,8 @@ import pytest
 from rubricem_agent.config import parse_judge, parse_policy, parse_teacher
 from rubricem_agent.wiring.models import JUDGE_KEY, connect_chat_model, naming
 from rubricem_env.domain.errors import ConfigError, ModelError
-from rubricem_env.llm.base import ChatReply, ChatRequest, ModelPool
+from rubricem_env.llm.chat import ChatReply, ChatRequest
+from rubricem_env.llm.pool import ModelPool
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import ModelServer
 

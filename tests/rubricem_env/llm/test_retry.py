@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rubricem_env.domain.errors import ModelError, ToolError
-from rubricem_env.llm.limits import RetryPolicy, call_with_retry, parse_retry_after
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry, parse_retry_after
 from tests.fakes import ManualTime
 
 REFUSED = ModelError("refused", is_retryable=True)

@@ -4,7 +4,7 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.base import read_secret, redactor_of
+from rubricem_env.llm.keys import read_secret, redactor_of
 
 
 def test_the_first_name_that_is_set_is_read_and_stripped() -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from rubricem_env.llm.limits import LEASE_SECONDS, Rates, RemoteLimiter, SharedLimits
+from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.shared_limits import LEASE_SECONDS, RemoteLimiter, SharedLimits
 from tests.fakes import ManualTime
 
 ONE = Rates(concurrency=1)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.llm.usage import PRICES, Meter, SpendLimitReached, SpendLimits, Usage, price_of
+from rubricem_env.llm.prices import PRICES, price_of
+from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits, Usage
 
 MODEL = "gemini-2.5-flash"
 

@@ -7,10 +7,12 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatRequest
-from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
+from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.chat_wire import ChatWire
+from rubricem_env.llm.messages_wire import MessagesWire
+from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.llm.responses_wire import ResponsesWire
 from rubricem_env.llm.usage import Usage
-from rubricem_env.llm.wires import MessagesWire, ResponsesWire
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 

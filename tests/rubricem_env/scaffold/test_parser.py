@@ -3,8 +3,8 @@
 import pytest
 
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.scaffold.grammar import Code
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
+from rubricem_env.scaffold.violation import Code
 
 CALL = '<call_tool name="google_search">fox</call_tool>'
 

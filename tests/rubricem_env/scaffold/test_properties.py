@@ -2,11 +2,13 @@
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from rubricem_env.scaffold.parsed import find_boundaries, parse_trajectory
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.scaffold.boundaries import find_boundaries
 from rubricem_env.scaffold.lexer import Scanner, find_structure, find_tags
-from rubricem_env.scaffold.parser import EmissionStream, Turn, parse_turn
+from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_env.scaffold.parser import EmissionStream, parse_turn
+from rubricem_env.scaffold.turn import Turn
 from tests.rubricem_env.scaffold.fragments import emissions, pieces_of
 
 in_pieces = emissions.flatmap(pieces_of)

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rubricem_env.scaffold.parser import read_any_turn, read_regular_turn
+from rubricem_env.scaffold.parser import read_any_turn
+from rubricem_env.scaffold.regular_turn import read_regular_turn
 
 THINK = "<think>a thought</think>"
 STATE = "<state_evaluation>so far</state_evaluation>"

@@ -11,7 +11,8 @@ import pytest
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import FOUND, ScriptedTool
-from rubricem_env.tools.cache import CachedTool, InMemoryCache, SqliteStore, cache_key
+from rubricem_env.tools.cache import CachedTool, cache_key
+from rubricem_env.tools.cache_stores import InMemoryCache, SqliteStore
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 
@@ -225,7 +226,7 @@ async def test_a_file_that_is_no_cache_is_named(tmp_path):
 WRITER = """
 import asyncio, sys, time
 from pathlib import Path
-from rubricem_env.tools.cache import SqliteStore
+from rubricem_env.tools.cache_stores import SqliteStore
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]), time.time)

@@ -6,8 +6,9 @@ import pytest
 
 from rubricem_env.domain.errors import FileFormatError, ToolError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
+from rubricem_env.tools.arguments import read_argument
 from rubricem_env.tools.corpus_search import Corpus, Document, offline_toolbox
-from rubricem_env.tools.spec import Parameter, read_argument
+from rubricem_env.tools.spec import Parameter
 
 PAGES = [
     Document(

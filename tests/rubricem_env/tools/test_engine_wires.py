@@ -17,7 +17,8 @@ from rubricem_agent.config import GoogleSearchConfig, SnippetSearchConfig, read_
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
-from rubricem_env.llm.limits import RetryPolicy, Timing
+from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.timing import Timing
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.engines import ENGINES, WIRES
 from rubricem_env.tools.guard import GuardedTool, GuardSettings

@@ -17,9 +17,10 @@ from starlette.routing import Route
 
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.testing.loopback import free_port, serve_loopback
-from rubricem_env.tools.guard import ToolFailure
+from rubricem_env.tools.failures import ToolFailure
 from rubricem_env.tools.http import read_capped
-from rubricem_env.tools.pages.fetch import MAX_BYTES, PageFetcher, WebPages, is_public, pin
+from rubricem_env.tools.pages.fetch import MAX_BYTES, PageFetcher, WebPages
+from rubricem_env.tools.pages.public_addresses import is_public, pin
 from rubricem_env.tools.pages.reader import PageReader, Unreadable
 from rubricem_env.tools.pages.services import Crawl4aiPages, JinaPages
 from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC

@@ -10,13 +10,15 @@ import mcp
 import pytest
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.mcp_client import McpToolbox, open_http, open_in_process, open_stdio, read_outcome
+from rubricem_env.tools.mcp_client import McpToolbox
+from rubricem_env.tools.mcp_result import read_outcome
 from rubricem_env.tools.mcp_server import http_app, tool_server
+from rubricem_env.tools.mcp_session import open_http, open_in_process, open_stdio
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
+from rubricem_env.world.offline import shipped_toolbox
 from tests.rubricem_env.tools.mcp_cases import (
     CALL,
     TOKEN,

@@ -8,8 +8,10 @@ import pytest
 
 from rubricem_env.domain.errors import ToolError
 from rubricem_env.domain.trajectory import ToolStatus
-from rubricem_env.llm.limits import Timing
-from rubricem_env.tools.mcp_client import McpLink, open_stdio, read_outcome
+from rubricem_env.llm.timing import Timing
+from rubricem_env.tools.mcp_client import McpLink
+from rubricem_env.tools.mcp_result import read_outcome
+from rubricem_env.tools.mcp_session import open_stdio
 
 SILENT = (
     "import pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(__import__('os').getpid())); time.sleep(600)"

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.trajectory import ToolStatus
-from rubricem_env.llm.limits import Timing
+from rubricem_env.llm.timing import Timing
 from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.mcp_client import McpLink, McpToolbox, open_http
+from rubricem_env.tools.mcp_client import McpLink, McpToolbox
 from rubricem_env.tools.mcp_server import http_app, tool_server
+from rubricem_env.tools.mcp_session import open_http
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC
 from tests.rubricem_env.tools.mcp_cases import CALL, TOKEN
 

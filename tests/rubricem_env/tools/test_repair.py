@@ -6,14 +6,8 @@ from hypothesis import given, strategies as st
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.tools.base import LocalToolbox
-from rubricem_env.tools.spec import (
-    FETCH_PAGE_SPEC,
-    GOOGLE_SEARCH_SPEC,
-    SNIPPET_SEARCH_SPEC,
-    find_tool,
-    repair_call,
-    spec_from_schema,
-)
+from rubricem_env.tools.repair import find_tool, repair_call
+from rubricem_env.tools.spec import FETCH_PAGE_SPEC, GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, spec_from_schema
 
 SPECS = (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, FETCH_PAGE_SPEC)
 

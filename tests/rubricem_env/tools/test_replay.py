@@ -8,11 +8,11 @@ from hypothesis import given, strategies as st
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.trajectory import Query, Snippet, ToolCall, ToolResult, ToolStatus, dump_trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.env.step import advance
 from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.record import RecordedCall, RecordingToolbox, ReplayToolbox, read_record
+from rubricem_env.world.offline import shipped_toolbox
 
 CALL = ToolCall(name="google_search", query="Tall Fox")
 

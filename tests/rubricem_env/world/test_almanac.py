@@ -20,7 +20,7 @@ from rubricem_env.world.almanac import (
     shipped_questions_path,
 )
 from rubricem_env.world.documents import count_pages
-from rubricem_env.world.entities import LARGEST_WORLD, name_slots
+from rubricem_env.world.names import LARGEST_WORLD, name_slots
 
 FILES = ("corpus.jsonl", "questions.jsonl")
 WORLD = Almanac.from_seed(0)

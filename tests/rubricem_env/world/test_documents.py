@@ -9,8 +9,8 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_env.tools.corpus_search import Corpus
 from rubricem_env.world.almanac import Almanac
 from rubricem_env.world.documents import DocumentKind
-from rubricem_env.world.entities import DOMAINS, Domain, domain_named
-from rubricem_env.world.questions import mentions
+from rubricem_env.world.needs import mentions
+from rubricem_env.world.vocabulary import DOMAINS, Domain, domain_named
 
 WORLD = Almanac.from_seed(0)
 HOSTILE_WORLD = Almanac.from_seed(0, hostile=True)

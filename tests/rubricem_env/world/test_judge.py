@@ -3,17 +3,17 @@
 import asyncio
 
 import pytest
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.base import Contrast, ScoringRequest
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, criteria_of, true_quality
+from rubricem_env.world.offline import shipped_toolbox
 
 QUESTIONS = load_questions(shipped_questions_path())
 QUESTION = next(question for question in QUESTIONS if question.question == DEMO_QUERY.question)

@@ -7,8 +7,9 @@ from hypothesis import given, settings, strategies as st
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.almanac import Almanac
-from rubricem_env.world.entities import domain_named
-from rubricem_env.world.questions import Question, mentions
+from rubricem_env.world.needs import mentions
+from rubricem_env.world.questions import Question
+from rubricem_env.world.vocabulary import domain_named
 
 pytestmark = pytest.mark.no_cover
 

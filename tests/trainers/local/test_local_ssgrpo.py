@@ -15,8 +15,8 @@ from rubricem_agent.policy.local import load_tokenizer
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.judge.base import JudgeSettings
-from rubricem_env.judge.scoring import RolloutJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
+from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 from rubricem_records.run_lock import lock_folder
 from rubricem_records.trimming import trim_log

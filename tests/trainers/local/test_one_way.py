@@ -13,7 +13,9 @@ from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train_step
 
 ROOT = Path(__file__).parents[3]
-PRODUCT = tuple(str(ROOT / name) for name in ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers"))
+PRODUCT = tuple(
+    str(ROOT / name) for name in ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers")
+)
 
 
 def traced_step(config: LocalConfig) -> tuple[Counter[str], set[str]]:

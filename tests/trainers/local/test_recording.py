@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.credit import assign_credit
-from rubricem_env.judge.scoring import group_scores
+from rubricem_env.judge.masking import group_scores
 from rubricem_viewer.record_reader import RunRecordReader
 from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train

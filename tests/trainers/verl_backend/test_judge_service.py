@@ -16,10 +16,10 @@ from rubricem_agent.learn.samples import task_samples
 from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.env.step import advance
-from rubricem_env.judge.base import Group
+from rubricem_env.judge.group import Group
 from rubricem_env.llm.usage import SpendLimitReached
+from rubricem_env.world.offline import offline_queries, shipped_toolbox
 from rubricem_records.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts import Rollout
 from tests.fakes import make_reflection

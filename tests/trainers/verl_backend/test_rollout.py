@@ -3,8 +3,8 @@
 import numpy as np
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
-from rubricem_env.env.research_env import offline_queries, shipped_toolbox
 from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.world.offline import offline_queries, shipped_toolbox
 from tests.search_server import SearchReply, SearchServer
 from tests.trainers.verl_backend.fakes import BrokenClient, FakeClient, FakeHandle
 from tests.trainers.verl_backend.test_judge_service import make_service

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from rubricem_agent.config import RULES, GoogleSearchConfig, SearchConfig, ToolsConfig, parse_judge
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.judge.llm_judge import MAX_CANDIDATE_CHARS
-from rubricem_env.llm.base import url_host
-from rubricem_env.llm.usage import price_of
+from rubricem_env.judge.request_blocks import MAX_CANDIDATE_CHARS
+from rubricem_env.llm.hosts import url_host
+from rubricem_env.llm.prices import price_of
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 

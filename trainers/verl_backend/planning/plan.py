@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rubricem_env.llm.usage import PRICES
+from rubricem_env.llm.prices import PRICES
 
 from ..refusals import refuse_unfit
 from . import estimate

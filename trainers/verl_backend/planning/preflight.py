@@ -27,7 +27,7 @@ from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.probe import Probe, find_silent, model_probes, search_probes
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, search_backend
 from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatError, UsageError, boundary
-from rubricem_env.llm.base import read_secret
+from rubricem_env.llm.keys import read_secret
 from rubricem_env.tools.engines import ENGINES
 
 from ..refusals import refuse_unfit

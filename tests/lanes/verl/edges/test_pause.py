@@ -15,8 +15,8 @@ import pytest
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.wiring.data import prepare
-from rubricem_env.judge.llm_judge import PROPOSE
-from rubricem_env.llm.base import ChatRequest
+from rubricem_env.judge.templates import PROPOSE
+from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.testing import ModelReply, ModelRequest, ModelServer, serve_loopback
 from rubricem_env.world.almanac import shipped_questions_path
 from tests.lanes.verl.edges.test_failures import kept, queue, under_way

@@ -1,4 +1,5 @@
-from rubricem_agent.evals.base import API_ERROR, ChatTurn, Example, Replies
+from rubricem_agent.data.chatml import ChatTurn
+from rubricem_agent.evals.base import API_ERROR, Example, Replies
 from rubricem_agent.evals.benchmarks.healthbench import (
     BENCHMARK,
     HealthBenchGold,

@@ -11,7 +11,7 @@ import pytest
 from rubricem_agent.config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
-from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer
 from rubricem_records.evaluation_rules import EvaluationMode

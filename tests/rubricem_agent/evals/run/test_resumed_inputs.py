@@ -10,7 +10,7 @@ from rubricem_agent.evals.resumed_run import refuse_difference
 from rubricem_agent.wiring.eval_plan import bank_sha256, plan_run, search_sha256
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.domain.judgement import Reflection
+from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer

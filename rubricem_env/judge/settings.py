@@ -1,0 +1,18 @@
+"""How a step is judged: caps of rubrics, dropout, and when the step stops."""
+
+from rubricem_env.domain.base import Count, Frozen, UnitScore
+from rubricem_env.judge.rubric_set import StageCaps
+
+
+class JudgeSettings(Frozen):
+    """How rubrics are kept, and when a step is stopped. The defaults are the paper's."""
+
+    caps: StageCaps = StageCaps()
+    archive_limit: Count = 50
+    """Retired rubrics kept for each question; the oldest are dropped first."""
+    dropout: UnitScore = 0.0
+    """The share of active rubrics left out, drawn anew each step, so that a policy cannot rely on one."""
+    failure_limit: UnitScore = 0.2
+    """The step stops when more than this share of its rollouts is invalid: a policy must not learn from the rest."""
+    seed: int | None = None
+    """None uses the run's seed."""

@@ -1,0 +1,44 @@
+"""The parameters that a model does not take, learned from its refusals."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_OPTIONAL = (
+    *("temperature", "top_p", "seed", "stop", "stream_options", "response_format", "text", "store", "instructions"),
+    "max_tokens",
+)
+"""Parameters that a model may refuse; without any of them a reply can be had."""
+_REFUSED = re.compile(
+    r"unsupported|not (?:\w+ )?support|not permitted|deprecated|unrecogni[sz]ed|unknown|not allowed|cannot both"
+    r"|unavailable",
+    re.IGNORECASE,
+)
+Dialect = dict[str, str]
+"""By the name of a parameter: the name that the model takes in its place; empty where it takes none."""
+DIALECTS: dict[tuple[str, str, str], Dialect] = {}
+"""What was learned in this process, by address, path and model."""
+REASONING_MODEL = re.compile(r"gpt-5|o[1-9]\b")
+AT_OPENAI: Mapping[str, Dialect] = {
+    "chat/completions": {"max_tokens": "max_completion_tokens", "temperature": "", "top_p": ""},
+    "responses": {"temperature": "", "top_p": ""},
+}
+"""What its reasoning models take: known, so that their first request is not refused."""
+
+
+def learn_dialect(dialect: Dialect, body: Mapping[str, Any], said: str) -> str:
+    """Read a refusal: the parameter of the body that the model does not take, which is noted in the dialect.
+
+    It is empty where the refusal is about something else.
+    """
+    if not _REFUSED.search(said):
+        return ""
+    named = (name for name in _OPTIONAL if name in body and name not in dialect)
+    refused = next((name for name in named if re.search(rf"[`'\"]{name}[`'\"]|\b{name}:", said)), "")
+    if refused == "max_tokens":
+        if "max_completion_tokens" not in said:
+            return ""
+        dialect[refused] = "max_completion_tokens"
+    elif refused:
+        dialect[refused] = ""
+    return refused

@@ -1,0 +1,41 @@
+"""Random draws that are the same on every machine.
+
+Only ``Generator.random`` is used, because numpy keeps the stream of raw doubles between releases.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+
+from rubricem_env.domain.errors import UsageError
+
+Item = TypeVar("Item")
+Part = Literal["names", "entities", "documents", "questions", "hostile"]
+_PARTS: tuple[Part, ...] = get_args(Part)
+
+
+def open_stream(seed: int, part: Part) -> np.random.Generator:
+    """The generator of one part of the world, independent of the other parts; refuses a negative seed."""
+    if seed < 0:
+        raise UsageError(f"world seed is {seed}; a seed must be 0 or greater. Pass a whole number such as 0.")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1 + _PARTS.index(part)])))
+
+
+def draw_index(rng: np.random.Generator, count: int) -> int:
+    """A whole number from 0 to count - 1, each as likely."""
+    return int(rng.random() * count)
+
+
+def pick(rng: np.random.Generator, items: Sequence[Item]) -> Item:
+    """One of the items, which must not be empty."""
+    return items[draw_index(rng, len(items))]
+
+
+def shuffled(rng: np.random.Generator, items: Iterable[Item]) -> list[Item]:
+    """The items in a new list, every order as likely."""
+    order = list(items)
+    for last in range(len(order) - 1, 0, -1):
+        other = draw_index(rng, last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
