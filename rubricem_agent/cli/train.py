@@ -57,6 +57,11 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+train_app = typer.Typer(add_completion=False)
+
+
+# An unknown option is read as a setting, and refused with the way to write one.
+@train_app.command(context_settings={"ignore_unknown_options": True})
 @command
 def train(
     terminal: Terminal,
