@@ -16,20 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE, read_run
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.wiring.watch import merge_shards, saved_steps
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 from ..settings import run_command
+from .saved_steps import saved_steps
+from .watch import merge_shards
 
 ROWS, MAX_LENGTH = 64, 2_400
 """Conversations decoded together, and tokens of one: the local trainer's defaults."""

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from rubricem_agent.learn.metrics import read_log
-from rubricem_agent.wiring.watch import merge_shards
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend import evaluate
 from trainers.verl_backend.settings import read_section
+from trainers.verl_backend.watch import merge_shards
 
 SECTION = {"almanac": {}, "system": "Search.", "max_turn_tokens": 16, "limits": {"max_tokens": 48}}
 

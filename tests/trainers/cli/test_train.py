@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.train import describe_line, show_line, train
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, read_log
 from rubricem_env.domain.errors import UsageError
+from trainers.cli.log_lines import describe_line, show_line
+from trainers.cli.train import train
 
 CONFIG = """
 policy: {policy}
@@ -33,7 +34,7 @@ checkpoint_every: 1
 APP = typer.Typer()
 APP.command()(train)
 APP.command()(report)
-SCRIPT = "from tests.rubricem_agent.cli.test_train import APP; APP()"
+SCRIPT = "from tests.trainers.cli.test_train import APP; APP()"
 
 
 @pytest.fixture
