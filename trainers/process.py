@@ -16,8 +16,11 @@ from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageErro
 
 ERRORS_FILE = "trainer.err"
 _DEFAULT_STEPS = 24
-_OTHER_TRAINERS = {"samples": "rubricem_trainers.fine_tuning.sft", "num_worlds": "research.tiny_policy"}
-"""By a setting that only their configs have."""
+_OTHER_TRAINERS = {
+    "samples": "python -m rubricem_trainers.fine_tuning.sft",
+    "num_worlds": "python -m research.tiny_policy",
+}
+"""The command of each other trainer, by a setting that only its configs have."""
 _STOP_SECONDS = 60.0
 """Time for the trainer to end after an interrupt."""
 
@@ -44,9 +47,9 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError("torch", "local", "training")
     given = read_yaml(config, offers="[!s]*_almanac")
-    for key, module in _OTHER_TRAINERS.items():
+    for key, other in _OTHER_TRAINERS.items():
         if key in given:
-            raise ConfigError(f"{config} is of another trainer: python -m {module} --config {config}")
+            raise ConfigError(f"{config} is of another trainer: {other} --config {config}")
     fields = read_fields(config, changes)
     out, steps = fields.get("out"), fields.get("steps", _DEFAULT_STEPS)
     if not isinstance(out, str) or not out:
