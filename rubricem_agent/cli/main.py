@@ -7,15 +7,22 @@ import typer
 
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
+from rubricem_agent.cli.calibrate import calibrate
 from rubricem_agent.cli.command_group import CommandGroup
+from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.data import data_app
+from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
-from rubricem_agent.cli.judge import calibrate, judge
-from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, view
+from rubricem_agent.cli.init import init
+from rubricem_agent.cli.inspect import inspect
+from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.probe import probe
+from rubricem_agent.cli.push import push
+from rubricem_agent.cli.report import report
 from rubricem_agent.cli.terminal import run_app
 from rubricem_agent.cli.tools import corpus_app, tools_app
+from rubricem_agent.cli.view import view
 from rubricem_env import __version__
 from rubricem_env.llm import export_traces
 

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
+from rubricem_agent.cli.report import report
 from rubricem_agent.learn.metrics import EvaluationLine, StepLine, WarningLine, read_log
 from rubricem_env.domain.errors import UsageError
 from trainers.cli.log_lines import describe_line, show_line
