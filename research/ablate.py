@@ -14,15 +14,6 @@ from rich.markup import escape
 from research.ablation import render_figure, result_cells, summarise
 from research.arena import render_arena
 from rubricem_agent.cli.terminal import Terminal, command, plain_table, run_command
-from rubricem_agent.cli.train import ChangesArgument
-from rubricem_agent.wiring.training import (
-    Trainer,
-    TrainerCommand,
-    interruptible,
-    read_local_settings,
-    read_trainer_command,
-    trainer_environment,
-)
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_records.atomic_files import writing
 from rubricem_records.expected_curves import make_expected
@@ -31,6 +22,10 @@ from rubricem_records.recorded_run import RecordedRun, read_run
 from rubricem_records.run_log import METRICS_FILE, RunLog, read_log
 from rubricem_viewer.ablation import ABLATION_FILE, Ablation
 from rubricem_viewer.report import render_report
+from trainers.cli.train import ChangesArgument
+from trainers.local.settings import LocalConfig, with_system
+from trainers.process import Trainer, TrainerCommand, interruptible, read_trainer_command, trainer_environment
+from trainers.settings import read_settings
 
 _POLL_SECONDS = 0.5
 _FREE_SETTINGS = {"credit", "meta_policy", "seed", "steps", "out", "evaluate_every", "checkpoint_every"}
@@ -121,7 +116,8 @@ def _check_settings(runs: Sequence[AblationRun], config: Path, changes: Sequence
         if not run.is_finished:
             continue
         recorded = read_run(run.trainer.out).settings
-        for key, value in read_local_settings(config, [*changes, *run.recipe.more]).items():
+        requested = with_system(read_settings(config, LocalConfig, changes=[*changes, *run.recipe.more]))
+        for key, value in requested.model_dump(mode="json").items():
             if key in recorded and key not in _FREE_SETTINGS and _differs(value, recorded[key]):
                 raise ConfigError(
                     f"{run.trainer.out} holds a finished run with {key}={recorded[key]}; {key}={value} is requested. "

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ENV = ("domain", "scaffold", "llm", "tools", "judge", "world", "env", "adapters", "testing")
 AGENT = (
     *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
-    *("data", "evals", "config", "wiring", "cli"),
+    *("data", "evals", "model_names", "config", "yaml_config", "wiring", "cli"),
 )
 LAYERS = (
     *(f"rubricem_env.{name}" for name in ENV),
@@ -25,7 +25,11 @@ LAYERS = (
     "trainers",
     "research",
 )
-PACKAGES = ("rubricem_env", "rubricem_agent", "rubricem_records", "rubricem_viewer", "trainers", "research")
+PACKAGES = ("rubricem_env", "rubricem_records", "rubricem_viewer", "rubricem_agent", "trainers", "research")
+INSTALLED_NAMES = {"rubricem_trainers": "trainers"}
+"""A package by the name under which it is installed."""
+LAZY_EXPORTS = "rubricem_env.exports"
+"""The one module that imports what is named elsewhere: the public names of each package's stub."""
 COMPOSITION_ROOT = "rubricem_agent.wiring"
 STRANGERS = {("rubricem_env.judge", "rubricem_env.env"), ("rubricem_env.env", "rubricem_env.judge")}
 """Judge and environment do not know each other."""
@@ -53,6 +57,31 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
             yield from (f"{home}.{alias.name}" for alias in node.names)
 
 
+def modules_in_strings(tree: ast.AST) -> Iterator[str]:
+    """All modules of ours that are the whole of a text, such as "rubricem_trainers.local.ssgrpo": for an import or `-m`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            package, *rest = node.value.partition(":")[0].split(".")
+            named = ".".join([INSTALLED_NAMES.get(package, package), *rest])
+            if rest and named in MODULES:
+                yield named
+
+
+def computed_imports(tree: ast.Module) -> list[str]:
+    """The calls that import a module whose name is neither a text, nor a constant of the file, nor in its own package."""
+    constants = {ast.unparse(target) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    imported = (call for call in calls if ast.unparse(call.func).split(".")[-1] in ("import_module", "__import__"))
+    return [ast.unparse(call) for call in imported if not is_written_out(call.args[0], constants)]
+
+
+def is_written_out(argument: ast.expr, constants: set[str]) -> bool:
+    if isinstance(argument, ast.IfExp):
+        return is_written_out(argument.body, constants) and is_written_out(argument.orelse, constants)
+    text = ast.unparse(argument)
+    return isinstance(argument, ast.Constant) or text in constants or text.startswith("f'{__package__}.")
+
+
 def package_of(module: str) -> str:
     """The package in which a module's relative imports begin."""
     return module if ROOT.joinpath(*module.split(".")).is_dir() else module.rpartition(".")[0]
@@ -70,6 +99,8 @@ ARROWS = [
     for target in set(imports(tree, package_of(name)))
     if target in MODULES
 ]
+HIDDEN_ARROWS = [(name, target) for name, tree in MODULES.items() for target in set(modules_in_strings(tree))]
+"""From a module to one that it names in a text."""
 
 
 def test_every_module_lives_in_a_known_layer():
@@ -83,12 +114,27 @@ def test_every_module_lives_in_a_known_layer():
     assert [name for name in MODULES if layer_of(name) is None and name not in top] == []
 
 
-def test_no_arrow_points_up():
-    ranked = ((source, target, layer_of(source), layer_of(target)) for source, target in ARROWS)
+@pytest.mark.parametrize("arrows", [ARROWS, HIDDEN_ARROWS], ids=["imports", "texts"])
+def test_no_arrow_points_up(arrows):
+    ranked = ((source, target, layer_of(source), layer_of(target)) for source, target in arrows)
     upward = [
         f"{source} -> {target}" for source, target, a, b in ranked if a and b and LAYERS.index(b) > LAYERS.index(a)
     ]
     assert upward == []
+
+
+def test_a_module_is_imported_under_a_name_that_is_written_out():
+    assert {name: calls for name, tree in MODULES.items() if (calls := computed_imports(tree))} == {
+        LAZY_EXPORTS: ["import_module(homes[name])"]
+    }
+
+
+def test_names_in_texts_are_found():
+    text = 'import_module("rubricem_trainers.settings"); run(["-m", "rubricem_agent.cli.main"])'
+    assert set(modules_in_strings(ast.parse(text))) == {"trainers.settings", "rubricem_agent.cli.main"}
+    assert computed_imports(ast.parse("import_module(name); import_module(f'{__package__}.x')")) == [
+        "import_module(name)"
+    ]
 
 
 def test_nothing_in_the_environment_knows_the_agent_and_judge_and_environment_do_not_know_each_other():

@@ -19,7 +19,7 @@ from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.prompting import Style
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
-from rubricem_agent.wiring.training import read_fields
+from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.llm import export_traces

@@ -49,8 +49,8 @@ def leaves(command: Any, words: tuple[str, ...] = ("rubricem",)) -> Iterator[tup
     if not hasattr(command, "commands"):
         yield words, command
         return
-    for name, child in command.commands.items():
-        yield from leaves(child, (*words, name))
+    for name in command.list_commands(None):
+        yield from leaves(command.get_command(None, name), (*words, name))
 
 
 def section(words: tuple[str, ...], command: Any) -> str:

@@ -31,7 +31,7 @@ from rubricem_agent.wiring.data import (
     teacher_prices,
 )
 from rubricem_agent.wiring.eval_plan import search_costs
-from rubricem_agent.wiring.training import parse_yaml_assignment
+from rubricem_agent.yaml_config import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 

@@ -7,20 +7,28 @@ import typer
 
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
+from rubricem_agent.cli.calibrate import calibrate
+from rubricem_agent.cli.command_group import CommandGroup
+from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.data import data_app
+from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app, parity
-from rubricem_agent.cli.judge import calibrate, judge
-from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, view
+from rubricem_agent.cli.init import init
+from rubricem_agent.cli.inspect import inspect
+from rubricem_agent.cli.judge import judge
 from rubricem_agent.cli.probe import probe
+from rubricem_agent.cli.push import push
+from rubricem_agent.cli.report import report
 from rubricem_agent.cli.terminal import run_app
 from rubricem_agent.cli.tools import corpus_app, tools_app
-from rubricem_agent.cli.train import train, train_verl, watch
+from rubricem_agent.cli.view import view
 from rubricem_env import __version__
 from rubricem_env.llm import export_traces
 
 app = typer.Typer(
     name="rubricem",
+    cls=CommandGroup,
     help="Train and run deep research agents beyond verifiable rewards.",
     no_args_is_help=False,
     invoke_without_command=True,
@@ -28,31 +36,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_SETTINGS = {"ignore_unknown_options": True}
-"""An unknown option of `train` is read as a setting, and refused with the way to write one."""
-for command in (
-    demo,
-    init,
-    ask,
-    train,
-    train_verl,
-    watch,
-    view,
-    report,
-    judge,
-    calibrate,
-    probe,
-    credit,
-    inspect,
-    parity,
-    push,
-    doctor,
-):
-    app.command(context_settings=_SETTINGS if command is train else None)(command)
-for name, group in zip(
-    ("eval", "tools", "corpus", "bank", "data"), (eval_app, tools_app, corpus_app, bank_app, data_app), strict=True
-):
-    app.add_typer(group, name=name)
+for command in (demo, init, ask, view, report, judge, calibrate, probe, credit, inspect, parity, push, doctor):
+    app.command()(command)
+app.add_typer(eval_app, name="eval")
+app.add_typer(tools_app, name="tools")
+app.add_typer(corpus_app, name="corpus")
+app.add_typer(bank_app, name="bank")
+app.add_typer(data_app, name="data")
 
 
 @app.callback()

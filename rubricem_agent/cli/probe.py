@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from rubricem_agent.cli.judge import JudgeOption, agreement_cells, open_judge
+from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
 from rubricem_agent.config import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.look import summary
+from rubricem_agent.cli.inspect import summary
 from rubricem_agent.cli.main import app
 from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.wiring.training import python_command
+from trainers.process import python_command
 
 ROOT = Path(__file__).parents[2]
 PLANTED = (
@@ -91,4 +91,4 @@ def test_every_module_is_started_by_the_command_that_leaves_the_current_folder_o
         for path in sorted((ROOT / package).rglob("*.py"))
         if re.search(r"sys\.executable", path.read_text(encoding="utf-8")) and "testing" not in path.parts
     ]
-    assert starts == ["rubricem_env/tools/pages/reader.py", "rubricem_agent/wiring/training.py"]
+    assert starts == ["rubricem_env/tools/pages/reader.py", "trainers/process.py"]

@@ -8,10 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 from research.ablate import ablate, list_runs, run_all
-from rubricem_agent.cli.look import report
-from rubricem_agent.wiring.training import Trainer, TrainerCommand, read_trainer_command
+from rubricem_agent.cli.report import report
 from rubricem_records.recipes import RECIPES, choose_recipes
 from trainers.local.settings import LocalConfig, with_system
+from trainers.process import Trainer, TrainerCommand, read_trainer_command
 from trainers.settings import read_settings
 
 STAGES = ("plan", "research", "review", "answer")

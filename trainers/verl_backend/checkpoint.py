@@ -22,13 +22,13 @@ from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.reflection.reflector import JudgedAttempt
-from rubricem_agent.wiring.watch import MARKER, marked_step, saved_steps
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
 
+from .saved_steps import MARKER, marked_step, saved_steps
 from .settings import VerlSettings
 
 FOLDER = "rubricem"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from rubricem_agent.wiring.training import find_config
+from rubricem_agent.yaml_config import find_config
 
 from ..settings import run_command
 from .planning.plan import print_plan

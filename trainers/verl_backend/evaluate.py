@@ -20,7 +20,6 @@ import torch
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.wiring.watch import merge_shards, saved_steps
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
@@ -31,6 +30,8 @@ from rubricem_records.recorded_run import read_run
 from rubricem_records.run_log import METRICS_FILE
 
 from ..settings import run_command
+from .saved_steps import saved_steps
+from .watch import merge_shards
 
 ROWS, MAX_LENGTH = 64, 2_400
 """Conversations decoded together, and tokens of one: the local trainer's defaults."""

@@ -17,14 +17,14 @@ from hydra.errors import HydraException  # type: ignore[import-not-found,unused-
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.wiring.training import read_yaml
-from rubricem_agent.wiring.watch import MARKER
+from rubricem_agent.yaml_config import read_yaml
 from rubricem_env.domain.errors import BoundaryError, ConfigError, UsageError
 from rubricem_records.run_lock import lock_folder
 
 from .checkpoint import FOLDER, RANKS, check_identity, identity_of, resumed_step
 from .planning.run_shape import value_at
 from .refusals import complete_config
+from .saved_steps import MARKER
 from .settings import SECTION, VerlSettings, read_section
 
 PLUGIN = "rubricem_trainers.verl_backend.plugin"

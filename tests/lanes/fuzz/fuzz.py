@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rubricem_agent.cli.look import read_credit_file
+from rubricem_agent.cli.credit_file import read_credit_file
 from rubricem_agent.config import load_tools_config
 from rubricem_agent.evals.files import read_answers
 from rubricem_agent.learn.checkpoint import find_checkpoint, json_part, load_checkpoint, save_checkpoint
 from rubricem_agent.memory.gate import WriteGate
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
-from rubricem_agent.wiring.training import read_yaml
+from rubricem_agent.yaml_config import read_yaml
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError, RubricEMError
 from rubricem_env.domain.trajectory import (

@@ -10,13 +10,13 @@ from omegaconf import OmegaConf
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
-from rubricem_agent.wiring.watch import MARKER
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.run_lock import lock_folder
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend import launch
 from trainers.verl_backend.checkpoint import FOLDER, identity_of, save_service
 from trainers.verl_backend.launch import read_config
+from trainers.verl_backend.saved_steps import MARKER
 from trainers.verl_backend.settings import read_section
 
 CPU = Path(__file__).parents[3] / "configs" / "verl_almanac_cpu.yaml"

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.wiring.training import read_local_settings
 from rubricem_env.domain.errors import ConfigError
+from trainers.local.settings import LocalConfig
+from trainers.settings import read_settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,7 +52,7 @@ def test_a_model_that_does_not_answer_has_no_scores(project):
 
 
 def test_its_config_is_one_that_the_trainer_takes(project):
-    assert read_local_settings(project / "config.yaml", ())["steps"] == 4
+    assert read_settings(project / "config.yaml", LocalConfig).steps == 4
 
 
 def test_a_folder_with_something_in_it_and_a_file_are_refused(tmp_path):

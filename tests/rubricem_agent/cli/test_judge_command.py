@@ -7,7 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.judge import calibrate, judge
+from rubricem_agent.cli.calibrate import calibrate
+from rubricem_agent.cli.judge import judge
 from rubricem_agent.config import JudgeConfig, parse_judge
 from rubricem_agent.wiring.models import build_judge
 from rubricem_env.domain.errors import ConfigError, UsageError

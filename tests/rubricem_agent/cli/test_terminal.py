@@ -30,8 +30,8 @@ PAINTS = (
 def leaves(command, path: tuple[str, ...] = ()):
     """Every command that does something, with the words that call it."""
     if hasattr(command, "commands"):
-        for name, child in command.commands.items():
-            yield from leaves(child, (*path, name))
+        for name in command.list_commands(None):
+            yield from leaves(command.get_command(None, name), (*path, name))
     else:
         yield pytest.param(command, id=" ".join(path))
 

@@ -13,7 +13,6 @@ import yaml
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.train import describe_line
 from rubricem_agent.learn.checkpoint import checkpoint_steps
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt
@@ -29,6 +28,7 @@ from rubricem_viewer.record_reader import RunRecordReader
 from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny
 from tests.trainers.local.test_killed import ROOT, Forked, curve, finish, wait_until
+from trainers.cli.log_lines import describe_line
 from trainers.local.settings import LocalConfig
 from trainers.local.setup import make_parts
 from trainers.settings import read_settings

@@ -3,9 +3,9 @@
 import pytest
 
 from rubricem_agent.learn.checkpoint import json_part, save_checkpoint
-from rubricem_agent.wiring.watch import MARKER, marked_step
 from rubricem_env.domain.errors import UsageError
 from trainers.verl_backend.checkpoint import FOLDER, check_identity, prune
+from trainers.verl_backend.saved_steps import MARKER, marked_step
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from rubricem_agent.wiring.watch import merge_shards
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.run_log import read_log
 from trainers.verl_backend import evaluate
 from trainers.verl_backend.settings import read_section
+from trainers.verl_backend.watch import merge_shards
 
 SECTION = {"almanac": {}, "system": "Search.", "max_turn_tokens": 16, "limits": {"max_tokens": 48}}
 

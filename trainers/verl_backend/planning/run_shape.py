@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from rubricem_agent.config import read_mapping
 from rubricem_agent.policy.base import model_folder
-from rubricem_agent.wiring.training import parse_yaml_assignment, read_yaml
+from rubricem_agent.yaml_config import parse_yaml_assignment, read_yaml
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import first_problem, nearest_name

@@ -5,7 +5,6 @@ each benchmark, which `rubricem eval` resumes.
 """
 
 import json
-import re
 import shutil
 import subprocess
 import urllib.request
@@ -17,15 +16,15 @@ from time import monotonic, sleep
 from typing import Any, Literal, NamedTuple
 
 from rubricem_agent.policy.base import SYSTEM_FILE
-from rubricem_agent.wiring.training import python_command
-from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
+from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
 from rubricem_records.log_lines import BenchmarkLine
 from rubricem_records.recorded_run import read_run
 from rubricem_records.run_log import METRICS_FILE, append_line
 
-MARKER = "latest_checkpointed_iteration.txt"
-"""The file in which veRL writes the last saved step, and from which it reads the step to resume from."""
+from ..process import python_command
+from .saved_steps import MARKER, marked_step, saved_steps
+
 Engine = Literal["vllm", "local"]
 _TRIES = 3
 """How often the evaluation of a checkpoint is begun before it is left out."""
@@ -102,26 +101,6 @@ class Watch(NamedTuple):
         command += ["--port", str(port), "--logprobs-mode", "processed_logprobs"]
         with served(command, f"http://127.0.0.1:{port}/health", seconds=_START_SECONDS):
             yield f"vllm:policy@http://127.0.0.1:{port}/v1#{model}"
-
-
-def marked_step(marker: Path) -> int:
-    """The step that veRL resumes from; raises UsageError where the file of that name holds none."""
-    try:
-        text = marker.read_text(encoding="utf-8").strip()
-        if re.fullmatch(r"[0-9]{1,18}", text):
-            return int(text)
-        found = f"holds {text[:40]!r}"
-    except (OSError, UnicodeDecodeError) as cause:
-        found = f"cannot be read ({cause})"
-    raise UsageError(
-        f"{marker} {found} in place of the last saved step. Write the number of a global_step folder beside it into it."
-    )
-
-
-def saved_steps(run: Path) -> list[int]:
-    """The steps whose weights are in the folder of a veRL run, in their order."""
-    names = [path.parent.name.removeprefix("global_step_") for path in run.glob("global_step_*/actor")]
-    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def watch(given: Watch, report: Callable[[BenchmarkLine | str], None], *, once: bool = False) -> None:

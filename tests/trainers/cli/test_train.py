@@ -12,12 +12,13 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.look import report
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.train import describe_line, show_line, train
+from rubricem_agent.cli.report import report
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.log_lines import EvaluationLine, StepLine, WarningLine
 from rubricem_records.run_log import read_log
+from trainers.cli.log_lines import describe_line, show_line
+from trainers.cli.train import train
 
 CONFIG = """
 policy: {policy}
@@ -34,7 +35,7 @@ checkpoint_every: 1
 APP = typer.Typer()
 APP.command()(train)
 APP.command()(report)
-SCRIPT = "from tests.rubricem_agent.cli.test_train import APP; APP()"
+SCRIPT = "from tests.trainers.cli.test_train import APP; APP()"
 
 
 @pytest.fixture

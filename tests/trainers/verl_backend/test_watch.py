@@ -5,12 +5,12 @@ import shutil
 import sys
 
 import pytest
+from rubricem_trainers.verl_backend import watch as watching
+from rubricem_trainers.verl_backend.watch import Watch, served
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
 from rubricem_agent.policy.base import SYSTEM_FILE
-from rubricem_agent.wiring import watch as watching
-from rubricem_agent.wiring.watch import Watch, served
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.recorded_run import read_run
 from rubricem_records.run_log import read_log
@@ -18,7 +18,7 @@ from rubricem_viewer.curves import make_figures
 
 
 @pytest.fixture
-def run(tmp_path, policy, monkeypatch):
+def run(tmp_path, model_folder, monkeypatch):
     """Steps 2, 4 and 6 are there; veRL has marked 4 as the last that it has saved."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "config.json").write_text(json.dumps({"system": "Search."}))
@@ -26,7 +26,7 @@ def run(tmp_path, policy, monkeypatch):
     (tmp_path / watching.MARKER).write_text("4")
     for step in (2, 4, 6):
         (tmp_path / f"global_step_{step}" / "actor").mkdir(parents=True)
-    monkeypatch.setattr(watching, "merge_shards", lambda actor, target: shutil.copytree(policy, target))
+    monkeypatch.setattr(watching, "merge_shards", lambda actor, target: shutil.copytree(model_folder, target))
     return tmp_path
 
 

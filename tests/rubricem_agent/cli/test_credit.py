@@ -6,7 +6,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.look import credit, parse_credit_request, read_credit_file
+from rubricem_agent.cli.credit import credit
+from rubricem_agent.cli.credit_file import parse_credit_request, read_credit_file
 from rubricem_env.domain.errors import FileFormatError
 
 app = typer.Typer()

@@ -1,0 +1,51 @@
+"""What the commands that ask a judge share: the option that names it, its opening, and rows of agreement."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Annotated
+
+import typer
+
+from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
+from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
+from rubricem_agent.wiring.probe import model_probes, require_answers
+from rubricem_env.judge.agreement import Agreement
+from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
+
+JudgeOption = Annotated[str, typer.Option("--judge", help=f"{JUDGE_NAMES}.")]
+
+
+class WatchedJudge:
+    """A judge that reports each scored attempt; its scores are unchanged."""
+
+    def __init__(self, judge: Judge, on_scored: Callable[[int], None]) -> None:
+        self.name = judge.name
+        self._judge = judge
+        self._on_scored = on_scored
+
+    async def propose(self, contrast: Contrast) -> Proposal:
+        return await self._judge.propose(contrast)
+
+    async def score(self, request: ScoringRequest) -> ScoringResult:
+        scored = await self._judge.score(request)
+        self._on_scored(1)
+        return scored
+
+
+@asynccontextmanager
+async def open_judge(config: JudgeConfig, *, probe: bool) -> AsyncIterator[BuiltJudge]:
+    """The judge of the command line, which its user has named; with `probe` it has answered a first request."""
+    environ = naming(os.environ, JUDGE_KEY, config.judge)
+    async with aclosing(build_judge(config, environ)) as built:
+        if probe:
+            await require_answers(model_probes(environ, judges=[config.judge]))
+        yield built
+
+
+def agreement_cells(agreement: Agreement) -> tuple[str, ...]:
+    """Pairs, exact, within one, kappa and bias, as text."""
+    shares = (agreement.exact, agreement.within_one, agreement.kappa)
+    shown = tuple("-" if share is None else f"{share:.2f}" for share in shares)
+    bias = "-" if agreement.bias is None else f"{agreement.bias:+.2f}"
+    return (str(agreement.pairs), *shown, bias)

@@ -1,0 +1,40 @@
+"""`rubricem view`: show runs in the browser."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rubricem_agent.cli.terminal import Terminal, command, to_json
+from rubricem_agent.wiring.viewer import serve_viewer
+
+
+@command
+def view(
+    terminal: Terminal,
+    folder: Annotated[
+        Path, typer.Argument(metavar="[RUN_DIR]", help="Folder of a run, or one that holds runs.", show_default=True)
+    ] = Path("runs"),
+    bank: Annotated[
+        Path | None, typer.Option(help="The folder of a rubric bank to show and edit beside each run.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port; 0 takes a free one. By default 8420 if it is free.")
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Show runs in the browser until interrupted: curves, trajectories, rubrics, bank, evaluations.
+
+    The server listens on this machine alone, and serves whoever has the printed address, which holds a token. With
+    --json one line is printed once it listens: {"url"}.
+    """
+
+    def announce(url: str) -> None:
+        # Printed for the user who started it, and nowhere else: the token is in no log and no file.
+        shown = to_json({"url": url}) if terminal.as_json else url
+        typer.echo(shown if terminal.is_silent else f"Showing {folder}: {url}\nStop with Ctrl-C.")
+        if open_browser and not webbrowser.open(url):
+            terminal.warn("no browser could be opened; open the address by hand")
+
+    serve_viewer(folder, bank=bank, port=port, announce=announce)

@@ -1,0 +1,1 @@
+"""Commands of the trainers for the command line `rubricem`."""
