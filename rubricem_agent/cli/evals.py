@@ -23,7 +23,7 @@ from rubricem_agent.cli.terminal import (
     write_out,
 )
 from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
+from rubricem_agent.evals.parity.replay import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_ROOM, cost_cells
 from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
