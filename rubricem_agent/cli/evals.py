@@ -1,4 +1,4 @@
-"""`rubricem eval` runs, reports, rescores and exports benchmarks; `rubricem parity` replays recorded verdicts."""
+"""`rubricem eval` runs, reports, rescores and exports benchmarks."""
 
 import asyncio
 import re
@@ -23,7 +23,6 @@ from rubricem_agent.cli.terminal import (
     write_out,
 )
 from rubricem_agent.config import EvalConfig
-from rubricem_agent.evals.parity.replay import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.records import NO_ROOM, cost_cells
 from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
@@ -283,34 +282,3 @@ def _close(summary: Summary, terminal: Terminal) -> None:
         for judge in run.judges
     )
     terminal.close(summary, brief="\n".join(rows))
-
-
-@command
-def parity(
-    terminal: Terminal,
-    files: Annotated[list[Path], typer.Argument(help="Files of recorded verdicts, one JSON object per line.")],
-) -> None:
-    """Replay recorded verdicts; print agreed/total per file and every disagreement.
-
-    Exits with 0 where all agree, 1 where any differs, 2 where a file cannot be read; the others are still replayed.
-    """
-    document: list[dict[str, object]] = []
-    lines: list[str] = []
-    code = AGREED
-    with terminal.bar("replaying", len(files)) as advance:
-        for file in files:
-            try:
-                agreed, total, disagreements = replay(file)
-            except FileFormatError as unreadable:
-                code = max(code, UNREADABLE)
-                document.append({"file": str(file), "unreadable": str(unreadable)})
-                terminal.warn(f"rubricem: {unreadable}")
-            else:
-                code = max(code, DISAGREED if disagreements else AGREED)
-                differing = [{"id": case_id, "differences": found} for case_id, found in disagreements]
-                document.append({"file": str(file), "agreed": agreed, "total": total, "disagreements": differing})
-                lines.append(f"{file}: {agreed}/{total}")
-                lines += [f"  {case_id}: {each}" for case_id, found in disagreements for each in found]
-            advance(1)
-    terminal.close(document, "\n".join(lines), brief="\n".join(line for line in lines if line.startswith(" ")))
-    raise typer.Exit(code)

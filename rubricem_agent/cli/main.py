@@ -9,9 +9,10 @@ from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.doctor import doctor
-from rubricem_agent.cli.evals import eval_app, parity
+from rubricem_agent.cli.evals import eval_app
 from rubricem_agent.cli.judge import calibrate, judge
 from rubricem_agent.cli.look import credit, demo, init, inspect, push, report, view
+from rubricem_agent.cli.parity import parity
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.terminal import run_app
 from rubricem_agent.cli.tools import corpus_app, tools_app

@@ -5,7 +5,6 @@ from rubricem_agent.evals.base import (
     EvaluationMode as EvaluationMode,
     Example as Example,
     Gold as Gold,
-    Replies as Replies,
     Rules as Rules,
     ScoringError as ScoringError,
     drtulu_rules as drtulu_rules,

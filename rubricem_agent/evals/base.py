@@ -11,16 +11,16 @@ A benchmark file that is missing, of another version or malformed raises FileFor
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, JsonValue
 
 from rubricem_agent.data.chatml import ChatTurn as ChatTurn
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import FileFormatError, RubricEMError, UsageError
+from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 
@@ -135,15 +135,13 @@ GEMINI_PRO = "gemini-2.5-pro-preview-06-05"
 class ScoringError(RubricEMError):
     """The official scorer raises on this input, so that no number may be made up for it.
 
-    `official` is the name of the exception type that the official code raises; `judge_calls` is the number of replies
-    requested by then, where the scorer counts them.
+    `official` is the name of the exception type that the official code raises.
     """
 
-    def __init__(self, official: str, reason: str, *, judge_calls: int | None = None) -> None:
+    def __init__(self, official: str, reason: str) -> None:
         super().__init__(f"{reason} (the official scorer raises {official} here)")
         self.official = official
         self.reason = reason
-        self.judge_calls = judge_calls
 
 
 def official_field(record: object, name: str) -> JsonValue:
@@ -162,54 +160,11 @@ def shown(value: object, *, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
 
 
-API_ERROR = "<<API_ERROR>>"
-"""Recorded in place of a reply where the request itself failed."""
-
-ValueT = TypeVar("ValueT")
-
-
 @dataclass(frozen=True)
 class Unparsed:
     """A reply from which no verdict could be read, and why. Never a zero."""
 
     reason: str
-
-
-class Replies:
-    """Returns recorded replies one by one and counts the calls; after the last reply it repeats the last.
-
-    A recording contains a refusing judge once; an official scorer that asks three times gets that reply three times.
-    """
-
-    def __init__(self, recorded: Sequence[str]) -> None:
-        self._recorded = tuple(recorded)
-        self.calls = 0
-
-    def ask(self) -> str | None:
-        """The next reply, or None where the request failed. Every call counts, failed ones too."""
-        index = min(self.calls, len(self._recorded) - 1)
-        self.calls += 1
-        reply = self._recorded[index] if self._recorded else API_ERROR
-        return None if reply == API_ERROR else reply
-
-    def first_parsed(
-        self, parse: Callable[[str], ValueT | Unparsed], *, tries: int, ends_at_failure: bool = False
-    ) -> ValueT | Unparsed:
-        """The first reply that can be parsed, out of `tries`; otherwise why the last one could not."""
-        parsed: ValueT | Unparsed = Unparsed("not asked")
-        for _ in range(tries):
-            reply = self.ask()
-            parsed = Unparsed("the request failed") if reply is None else parse(reply)
-            if not isinstance(parsed, Unparsed) or (reply is None and ends_at_failure):
-                break
-        return parsed
-
-
-def judges_of(replies: Sequence[Sequence[str]], items: Sequence[object]) -> list[Replies]:
-    """The recorded judge of each rubric item. Raises FileFormatError where there is not one list of replies for each."""
-    if len(replies) != len(items):
-        raise FileFormatError(f"judge_replies: {len(replies)} lists of replies for {len(items)} rubric items")
-    return list(map(Replies, replies))
 
 
 def parse_json(text: str) -> JsonValue | Unparsed:
@@ -234,12 +189,3 @@ def as_number(value: JsonValue) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
-
-
-Scorer = Callable[..., object]
-"""Scores one kind of recorded case: its parameters are the fields of the case's input that it reads.
-
-Returns JSON-like values. Raises ScoringError where the official scorer raises.
-"""
-Unit = Mapping[str, Scorer]
-"""The scorers of one kind of recorded case: the one under "official", and other published scorers by name."""

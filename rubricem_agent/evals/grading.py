@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Never, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, Unit, Unparsed
+from rubricem_agent.evals.base import Dataset, Example, Gold, Rules, Unparsed
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.official_prompts import OfficialTemplate
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
@@ -188,7 +188,7 @@ class Grader:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark of the suite: its column in the paper, its files, its rules by mode, its graders, its recordings."""
+    """A benchmark of the suite: its column in the paper, its files, its rules by mode, its graders."""
 
     name: str
     title: str
@@ -202,8 +202,6 @@ class Benchmark:
     """None where DR Tulu did not run the benchmark."""
     fact_grader: Callable[[Rules], Grader] | None = None
     """Checks citations as well, where the benchmark has such a part."""
-    units: Mapping[str, Mapping[str, Unit]] = field(default_factory=dict)
-    """The scorers of recorded cases: by the recording's name of the benchmark, then by unit."""
     is_long: bool = False
     """Which of the paper's two averages it belongs to."""
     hub: str = ""

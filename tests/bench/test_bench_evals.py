@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from rubricem_agent.evals.base import Example
-from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, score_example
+from rubricem_agent.evals.benchmarks.healthbench import RubricItem, score_example
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.grading import Grade, Loaded
+from rubricem_agent.evals.parity.healthbench import grade_item
 from rubricem_agent.evals.records import AnswerRecord, Journal, VerdictRecord
 from rubricem_agent.evals.runner import CaseJudge, Runner, case_keys
 from rubricem_agent.evals.suite import SUITE, rules_for

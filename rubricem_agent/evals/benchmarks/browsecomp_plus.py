@@ -79,11 +79,6 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(float(correct), float(correct), metrics=metrics, labels={"grade": "yes" if correct else "no"})
 
 
-def recorded_reply(judge_text: Text) -> object:
-    correct, confidence = parse_reply(judge_text)
-    return {"correct": correct, "confidence": confidence, "parse_error": correct is None}
-
-
 BENCHMARK = Benchmark(
     name="browsecomp_plus",
     title="BrowseComp-Plus",
@@ -91,7 +86,6 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "accuracy", prompts=("browsecomp_plus",), is_binary=True),
     official=base.official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
-    units={"browsecomp_plus": {"parse": {"official": recorded_reply}}},
     hub="huggingface.co/datasets/Tevatron/browsecomp-plus, decrypted by the script of github.com/texttron/BrowseComp-Plus",
     guidance=base.SHORT_GUIDANCE,
     ids="query_id of the data file",

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import AliasChoices, Field, JsonValue
+from pydantic import AliasChoices, Field
 
 from rubricem_agent.evals import base
 from rubricem_agent.evals.files import csv_rows, rows_loader
@@ -222,29 +222,6 @@ def _outcome(grade: Grade) -> Outcome:
     return Rating(*(count for name in Rating._fields if isinstance(count := grade.record[name], int)))
 
 
-def recorded_item(response: Text | None, judge_text: Text | None) -> object:
-    rating = rate(response or "", judge_text or "")
-    if not isinstance(rating, Rating):
-        return {"status": rating}
-    items = {"expected_items": rating.expected, "found": rating.found, "excessive": rating.excessive}
-    return {"status": "valid", **rating.measures, **items}
-
-
-def recorded_aggregate(items: tuple[dict[str, JsonValue], ...]) -> object:
-    outcomes: list[Outcome] = []
-    for item in items:
-        try:
-            outcomes.append(rate(str(item.get("response") or ""), str(item.get("judge_text") or "")))
-        except base.ScoringError:
-            outcomes.append(None)
-    unrounded = macro_scores(outcomes) or dict.fromkeys(MACRO)
-    return {"official": official_summary(outcomes), "macro_unrounded": unrounded}
-
-
-def recorded_interval(count: int, total: int) -> object:
-    return {"text": wald_text(count, total)}
-
-
 BENCHMARK = Benchmark(
     name="deepsearchqa",
     title="DSQA",
@@ -254,13 +231,6 @@ BENCHMARK = Benchmark(
         rules, grade, "fully_correct", total, texts=official_texts, prompts=("deepsearchqa",), is_binary=True
     ),
     official=base.official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
-    units={
-        "deepsearchqa": {
-            "item": {"official": recorded_item},
-            "aggregate": {"official": recorded_aggregate},
-            "ci": {"official": recorded_interval},
-        }
-    },
     hub="hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",
     guidance="If the question has several answers, give all of them in one \\boxed{}, separated by commas.",
     ids="example_id of the data file; row numbers from 0 where it has none",

@@ -97,17 +97,6 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(score, score, metrics=metrics, labels=labels, unreadable=unreadable)
 
 
-def recorded_task(criteria: tuple[DracoCriterion, ...], met: tuple[bool, ...]) -> object:
-    weights = [each.weight for each in criteria]
-    raw = sum(weight for weight, is_met in zip(weights, met, strict=True) if is_met)
-    return {"score": normalized_score(weights, met), "raw_score": raw}
-
-
-def recorded_status(judge_text: Text) -> object:
-    status = parse_status(judge_text)
-    return {"met": None if isinstance(status, base.Unparsed) else status}
-
-
 BENCHMARK = Benchmark(
     name="draco",
     title="DRACO",
@@ -115,7 +104,6 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "score", prompts=("draco",)),
     official=base.official_rules("gemini-3-pro-preview", max_output_tokens=4096, citations="numbered"),
-    units={"draco": {"task": {"official": recorded_task}, "status": {"official": recorded_status}}},
     hub="hf:perplexity-ai/draco/test.jsonl@ce076749809027649ebd331bcb70f42bf720d387",
     ids="id of the data file",
 )

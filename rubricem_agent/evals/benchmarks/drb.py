@@ -24,7 +24,6 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 DIMENSIONS = ("comprehensiveness", "insight", "instruction_following", "readability")
-MAX_TRIES = 10
 LEAST_CLEANED = 100
 """Characters; a shorter cleaned article officially counts as no article."""
 CLEANING_TRIES = 3
@@ -230,7 +229,7 @@ class TaskScore(NamedTuple):
     reference: Side
 
 
-def _score_or_error(scores: JsonValue | base.Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | str:
+def score_or_error(scores: JsonValue | base.Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | str:
     """The score, or why the task has none: it then leaves the mean, and is not a zero."""
     if isinstance(scores, base.Unparsed):
         return f"Failed to get valid response after {tries} retries"
@@ -370,7 +369,7 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
         criteria=gold.criteria.for_judge(),
     )
     (scores,), unreadable = yield from grading.ask([asked])
-    outcome = _score_or_error(scores, gold.criteria, tries=unreadable)
+    outcome = score_or_error(scores, gold.criteria, tries=unreadable)
     if isinstance(outcome, str):
         result = grader.excluded(outcome, unreadable=unreadable)
     else:
@@ -389,35 +388,6 @@ def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
     return {"overall_score": grading.mean_score(grades), **grading.mean_metrics(grades), **drb_fact.fact_totals(grades)}
 
 
-def recorded_task(criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_retries: int = MAX_TRIES) -> object:
-    judge = base.Replies(judge_replies)
-    outcome = _score_or_error(judge.first_parsed(parse_scores, tries=max_retries), criteria, tries=max_retries)
-    row: dict[str, object] = {"id": criteria.id}
-    if isinstance(outcome, str):
-        return {"result": row | {"error": outcome}, "weighted": None, "judge_calls": judge.calls}
-    weighted = {
-        name: {"dims": {f"{dimension}_weighted_avg": value for dimension, value in dimensions.items()}, "total": total}
-        for name, (dimensions, total) in (("target", outcome.target), ("reference", outcome.reference))
-    }
-    result = row | outcome.dimensions | {"overall_score": outcome.overall}
-    return {"result": result, "weighted": weighted, "judge_calls": judge.calls}
-
-
-def recorded_aggregate(rows: tuple[dict[str, JsonValue], ...]) -> object:
-    """Means over the scored rows. Rows with an `error` leave them; a column that a scored row lacks counts 0 there."""
-    scored = [row for row in rows if "error" not in row]
-    if not scored:
-        # The official file is not written where nothing was scored.
-        return {"means": None, "n_scored": 0, "race_result_txt": None}
-    columns = {name: [row.get(name, 0) for row in scored] for name in (*DIMENSIONS, "overall_score")}
-    means = {
-        name: sum(float(value) if isinstance(value, int | float) else 0.0 for value in values) / len(scored)
-        for name, values in columns.items()
-    }
-    text = "".join(f"{name.replace('_', ' ').title()}: {mean:.4f}\n" for name, mean in means.items())
-    return {"means": means, "n_scored": len(scored), "race_result_txt": text}
-
-
 OFFICIAL = base.official_rules(base.GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
 BENCHMARK = grading.Benchmark(
     name="drb",
@@ -429,10 +399,6 @@ BENCHMARK = grading.Benchmark(
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
     drtulu=base.drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
-    units={
-        "drb_race": {"task": {"official": recorded_task}, "aggregate": {"official": recorded_aggregate}},
-        "drb_fact": drb_fact.UNITS,
-    },
     is_long=True,
     hub="github.com/Ayanami0730/deep_research_bench: query.jsonl, criteria.jsonl, reference.jsonl",
     guidance="Write the report in the language of the task.",

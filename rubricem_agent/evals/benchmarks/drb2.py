@@ -125,11 +125,6 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(total, total, metrics=metrics, labels=labels, unreadable=unreadable)
 
 
-def recorded_batch(rubric_items: tuple[Text, ...], judge_text: Text) -> object:
-    parsed = parse_results(judge_text, rubric_items)
-    return {"scores": None if isinstance(parsed, base.Unparsed) else parsed}
-
-
 BENCHMARK = Benchmark(
     name="drb2",
     title="DRB II",
@@ -137,7 +132,6 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "total", prompts=("drb2",)),
     official=base.official_rules("gemini-2.5-pro", tries=10, batch_size=50, max_output_tokens=65_536),
-    units={"drb2": {"batch": {"official": recorded_batch}, "shares": {"official": task_shares}}},
     hub="github.com/imlrz/DeepResearch-Bench-II: tasks_and_rubrics.jsonl",
     ids="idx of the data file",
 )

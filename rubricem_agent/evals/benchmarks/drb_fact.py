@@ -14,7 +14,6 @@ from pydantic import JsonValue
 from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
-from rubricem_env.domain.base import Text
 from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 MAX_TRIES = 3
@@ -92,58 +91,40 @@ def parse_validation(reply: str, *, num_facts: int) -> Validation:
     return results
 
 
-def deduplicate(facts_by_url: Sequence[tuple[str, Sequence[str]]], *, replies: Sequence[str]) -> tuple[FactsByUrl, int]:
-    """The facts that the judge names, url by url, and the judge calls; a url with one fact needs no judge."""
-    groups: FactsByUrl = {}
-    for url, facts in facts_by_url:
-        if facts:
-            groups.setdefault(url, []).extend(facts)
-    judge = base.Replies(replies)
-    kept = {url: facts if len(facts) == 1 else _named_facts(facts, judge) for url, facts in groups.items()}
-    return kept, judge.calls
+def parse_named(reply: str) -> JsonValue | base.Unparsed:
+    """The facts that the judge names in place of repeated ones: numbers from 1, in JSON of whatever kind."""
+    return base.parse_json(base.drop_fence_marks(reply))
 
 
-def _named_facts(facts: list[str], judge: base.Replies) -> list[str]:
-    named = judge.first_parsed(lambda reply: base.parse_json(base.drop_fence_marks(reply)), tries=MAX_TRIES)
+def named_facts(facts: list[str], named: JsonValue | base.Unparsed) -> list[str]:
+    """The facts that the judge names; all of them where its reply names none, or cannot be read.
+
+    Raises ScoringError where the official code does: the judge names something that is no number of a fact.
+    """
     if isinstance(named, base.Unparsed) or not named:
         return facts
     if not isinstance(named, list | dict):
-        raise base.ScoringError("TypeError", f"the judge named {named!r}, not a list", judge_calls=judge.calls)
+        raise base.ScoringError("TypeError", f"the judge named {named!r}, not a list")
     if 0 in named or len(named) > len(facts):
         return facts
     kept: list[str] = []
     for number in named:
         if not isinstance(number, int):
-            raise base.ScoringError(
-                "TypeError", f"the judge named fact {number!r}, not a number", judge_calls=judge.calls
-            )
+            raise base.ScoringError("TypeError", f"the judge named fact {number!r}, not a number")
         # Negative numbers count from the end and a repeated one repeats its fact: the official list access allows both.
         if not -len(facts) <= number - 1 < len(facts):
-            reason = f"the judge named fact {number} of {len(facts)}"
-            raise base.ScoringError("IndexError", reason, judge_calls=judge.calls)
+            raise base.ScoringError("IndexError", f"the judge named fact {number} of {len(facts)}")
         kept.append(facts[number - 1])
     return kept
 
 
-_LINK = re.compile(r"\[(?P<title>[^\]]+)\]\((?P<url>[^)]+)\)")
+MARKDOWN_LINK = re.compile(r"\[(?P<title>[^\]]+)\]\((?P<url>[^)]+)\)")
 _TEXT_FRAGMENT = "#:~:text="
 
 
 def clean_urls(text: str) -> str:
     """Every Markdown link without the text fragment that points into the page."""
-    return _LINK.sub(lambda link: f"[{link['title']}]({link['url'].partition(_TEXT_FRAGMENT)[0]})", text)
-
-
-def remove_urls(text: str) -> str:
-    """Every Markdown link reduced to its bracketed title."""
-    return _LINK.sub(lambda link: f"[{link['title']}]", text)
-
-
-def clean_escape(text: str) -> str:
-    """The text without the four backslash escapes that JSON does not know."""
-    for character in "><+~":
-        text = text.replace(f"\\{character}", character)
-    return text
+    return MARKDOWN_LINK.sub(lambda link: f"[{link['title']}]({link['url'].partition(_TEXT_FRAGMENT)[0]})", text)
 
 
 def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tuple[dict[str, JsonValue], int]]:
@@ -196,11 +177,21 @@ def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[Facts
     for url, attempts in zip(crowded, replies, strict=True):
         unreadable += len(attempts) - isinstance(parse_list(attempts[-1]), list)
         try:
-            facts[url] = deduplicate([(url, facts[url])], replies=attempts)[0][url]
+            facts[url] = named_facts(facts[url], _first_named(attempts))
         except base.ScoringError:
             # The judge named a fact that does not exist: all of them stay.
             continue
     return facts, unreadable
+
+
+def _first_named(replies: Sequence[str]) -> JsonValue | base.Unparsed:
+    """What the first reply names that is JSON."""
+    named: JsonValue | base.Unparsed = base.Unparsed("the judge did not reply")
+    for reply in replies:
+        named = parse_named(reply)
+        if not isinstance(named, base.Unparsed):
+            break
+    return named
 
 
 def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
@@ -232,39 +223,3 @@ def group_facts(entries: list[JsonValue] | base.Unparsed) -> FactsByUrl:
 def parse_list(reply: str) -> list[JsonValue] | base.Unparsed:
     parsed = base.parse_json(base.drop_fence_marks(reply))
     return parsed if isinstance(parsed, list | base.Unparsed) else base.Unparsed("the reply is not a JSON list")
-
-
-def recorded_validation(
-    facts: tuple[Text, ...],
-    *,
-    reference: Text | None,
-    judge_replies: tuple[Text, ...],
-    language: Text | None,
-    article_id: int | str | None,
-) -> object:
-    """The results for all facts of one url. An empty page is judged; an absent one is an error without a call."""
-    judge = base.Replies(judge_replies)
-    results: Validation = base.Unparsed("there is no page, or no prompt of its language")
-    if reference is not None and article_id and language in ("zh", "en"):
-        results = judge.first_parsed(partial(parse_validation, num_facts=len(facts)), tries=MAX_TRIES)
-    failed = isinstance(results, base.Unparsed)
-    return {"validate_res": [] if failed else results, "has_error": failed, "judge_calls": judge.calls}
-
-
-def recorded_deduplication(
-    facts_by_url: tuple[tuple[Text, tuple[Text, ...]], ...], judge_replies: tuple[Text, ...]
-) -> object:
-    kept, calls = deduplicate(facts_by_url, replies=judge_replies)
-    return {"facts_by_url": kept, "judge_calls": calls}
-
-
-def recorded_text(text: Text) -> object:
-    return {"clean_urls": clean_urls(text), "remove_urls": remove_urls(text), "clean_escape": clean_escape(text)}
-
-
-UNITS: dict[str, base.Unit] = {
-    "stat": {"official": score_records},
-    "validate": {"official": recorded_validation},
-    "dedup": {"official": recorded_deduplication},
-    "text": {"official": recorded_text},
-}

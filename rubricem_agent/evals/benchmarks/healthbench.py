@@ -1,12 +1,10 @@
 """HealthBench: which rubric items an answer meets, and the score that follows.
 
 One judge call per item. An example's score is the sum of the points met over the sum of the positive points; it is not
-clipped and can be far below 0. Only the mean over examples is clipped. Means are published in three ways:
+clipped and can be far below 0. Only the mean over examples is clipped. Means are published in two ways:
 
 official   mean per metric over the examples that have it, then clipped to 0..1; bootstrap with numpy's legacy numbers
 drtulu     plain mean and standard deviation, never clipped, so that a published value can be negative
-inspect    inspect_evals 0.26, kept to read published numbers: three tries, then the item counts as not met (which
-           helps a model on a negative item); unlabelled fences are read; no rubric or no positive points is a 0
 
 Files are JSON Lines, one conversation with its rubric per line.
 """
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from rubricem_agent.evals import base
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
@@ -106,17 +104,6 @@ def read_verdict(reply: str) -> bool | base.Unparsed:
         return base.Unparsed(refusal.reason)
 
 
-def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
-    """The first readable verdict and the replies that it took. The official loop has no limit but the recording."""
-    for number, reply in enumerate(replies, start=1):
-        met = parse_verdict(reply)
-        if isinstance(met, bool):
-            return met, number
-    raise base.ScoringError(
-        NEVER_PARSABLE, f"none of {len(replies)} judge replies holds a verdict", judge_calls=len(replies)
-    )
-
-
 def points_share(items: Iterable[tuple[RubricItem, bool]]) -> float | None:
     """Points met over positive points; None (no score) where no item has positive points."""
     graded = list(items)
@@ -163,10 +150,10 @@ def official_aggregate(
     integers is the same stream as the official draw-by-draw choice, and much faster.
     """
     metrics: dict[str, float] = {}
-    for name, values in _values_by_name(examples).items():
+    for name, values in values_by_name(examples).items():
         metrics[name] = clipped_mean(values)
         metrics[f"{name}:n_samples"] = len(values)
-        metrics[f"{name}:bootstrap_std"] = _clipped_spread(
+        metrics[f"{name}:bootstrap_std"] = clipped_spread(
             values[rng.randint(0, len(values), size=(draws, len(values)))]
         )
     return metrics
@@ -175,7 +162,7 @@ def official_aggregate(
 def drtulu_aggregate(examples: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Plain mean and population standard deviation per name, not clipped."""
     metrics: dict[str, float] = {}
-    for name, values in _values_by_name(examples).items():
+    for name, values in values_by_name(examples).items():
         metrics[name] = float(np.mean(values))
         metrics[f"{name}:std"] = float(np.std(values))
     return metrics
@@ -186,11 +173,11 @@ def clipped_mean(values: NDArray[np.float64]) -> float:
     return float(np.clip(np.mean(values), 0, 1))
 
 
-def _clipped_spread(resamples: NDArray[np.float64]) -> float:
+def clipped_spread(resamples: NDArray[np.float64]) -> float:
     return float(np.std(np.clip(resamples.mean(axis=1), 0, 1)))
 
 
-def _values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArray[np.float64]]:
+def values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArray[np.float64]]:
     values: dict[str, list[float]] = {}
     for metrics in examples:
         for name, value in metrics.items():
@@ -199,23 +186,6 @@ def _values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArra
         if "overall_score" in metrics:
             values.setdefault("score", []).append(metrics["overall_score"])
     return {name: np.asarray(column, dtype=np.float64) for name, column in values.items()}
-
-
-def inspect_met(judge: base.Replies) -> JsonValue:
-    """The verdict as it is counted: a boolean, or after three tries whatever the last reply has under criteria_met."""
-    last: dict[str, JsonValue] = {}
-    while judge.calls < 3:
-        reply = judge.ask()
-        if reply is None:
-            last = {"criteria_met": False} if judge.calls == 3 else last
-            continue
-        text = reply.strip()
-        text = text.removeprefix("```json") if text.startswith("```json") else text.removeprefix("```")
-        parsed = base.parse_json(text.removesuffix("```").strip())
-        last = parsed if isinstance(parsed, dict) else {}
-        if isinstance(last.get("criteria_met"), bool):
-            break
-    return last.get("criteria_met", False)
 
 
 def grade(case: Case, grader: Grader) -> Grading:
@@ -259,55 +229,6 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     return {"overall_score": metrics.pop("score", None), **metrics}
 
 
-def recorded_example(
-    rubrics: tuple[RubricItem, ...], example_tags: tuple[Text, ...], judge_replies: tuple[tuple[Text, ...], ...]
-) -> object:
-    base.judges_of(judge_replies, rubrics)
-    # The official code refuses an example without items before it judges any.
-    verdicts = [grade_item(replies) for replies in judge_replies]
-    calls = [judge_calls for _, judge_calls in verdicts]
-    met = [is_met for is_met, _ in verdicts]
-    return {
-        "metrics": score_example(rubrics, example_tags, met=met),
-        "criteria_met": met,
-        "judge_calls_per_item": calls,
-        "total_judge_calls": sum(calls),
-    }
-
-
-def recorded_inspect_example(rubrics: tuple[RubricItem, ...], judge_replies: tuple[tuple[Text, ...], ...]) -> object:
-    """A verdict counts where it is truthy; without positive points the score is 0."""
-    met = [inspect_met(judge) for judge in base.judges_of(judge_replies, rubrics)]
-    share = points_share((item, bool(value)) for item, value in zip(rubrics, met, strict=True))
-    return {"met": met, "healthbench_score": share or 0.0}
-
-
-def recorded_aggregate(
-    per_example_metrics: tuple[dict[str, float], ...], numpy_global_seed: int, bootstrap_draws: int = BOOTSTRAP_DRAWS
-) -> object:
-    rng = np.random.RandomState(numpy_global_seed)
-    return _with_score(official_aggregate(per_example_metrics, rng=rng, draws=bootstrap_draws))
-
-
-def recorded_drtulu_aggregate(per_example_metrics: tuple[dict[str, float], ...]) -> object:
-    return _with_score(drtulu_aggregate(per_example_metrics))
-
-
-def _with_score(metrics: dict[str, float]) -> dict[str, object]:
-    return {"score": metrics.pop("score", None), "metrics": metrics}
-
-
-def recorded_inspect_aggregate(
-    per_example_metrics: tuple[dict[str, float], ...], numpy_global_seed: int, bootstrap_draws: int = BOOTSTRAP_DRAWS
-) -> object:
-    """Clipped mean of the overall scores and its bootstrap error; both 0 where there is none."""
-    values = _values_by_name(per_example_metrics).get("overall_score")
-    if values is None:
-        return {"score": 0.0, "bootstrap_std_error": 0.0}
-    picks = np.random.default_rng(numpy_global_seed).integers(0, len(values), size=(bootstrap_draws, len(values)))
-    return {"score": clipped_mean(values), "bootstrap_std_error": _clipped_spread(values[picks])}
-
-
 # Officially asked without limit; ten tries end a judge that never gives a verdict.
 OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
 BENCHMARK = Benchmark(
@@ -318,16 +239,6 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
     official=OFFICIAL,
     drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
-    units={
-        "healthbench": {
-            "example": {"official": recorded_example, "inspect_evals_0.26.0": recorded_inspect_example},
-            "aggregate": {
-                "official": recorded_aggregate,
-                "dr_tulu_aggregate_results_unclipped": recorded_drtulu_aggregate,
-                "inspect_evals_calculate_final_score_default_rng(seed)": recorded_inspect_aggregate,
-            },
-        }
-    },
     is_long=True,
     question=question_of,
     hub="hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",

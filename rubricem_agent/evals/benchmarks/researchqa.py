@@ -9,19 +9,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field
 
 from rubricem_agent.evals import base
-from rubricem_agent.evals.files import FileRow, json_array, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask, mean_of, numbered
+from rubricem_agent.evals.files import json_array, rows_loader
+from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask, numbered
 from rubricem_env.domain.base import Text
-from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 LEVELS = {"Not at all": 1, "Barely": 2, "Moderately": 3, "Mostly": 4, "Completely": 5}
 OFFICIAL_BATCH = 8
 DRTULU_BATCH = 10
-MAX_TRIES = 3
 
 
 _ItemText = Annotated[Text, BeforeValidator(lambda item: item.get("rubric_item") if isinstance(item, dict) else item)]
@@ -62,13 +60,6 @@ def parse_batch(reply: str, *, size: int) -> list[str] | base.Unparsed:
     return lines if len(lines) == size else base.Unparsed(f"{len(lines)} lines for {size} items")
 
 
-class RecordedRubric(FileRow):
-    """A question of a recorded run, its rubric items in file order."""
-
-    id: Text
-    rubric: tuple[Text, ...]
-
-
 def grade(case: Case, grader: Grader) -> Grading:
     """One round: every batch. A question whose batch cannot be read leaves the mean; strictly it counts 0."""
     gold, rules = case.gold_as(ResearchQAGold), grader.rules
@@ -100,55 +91,6 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(coverage, coverage, metrics=by_domain, labels=readable, unreadable=failed)
 
 
-def recorded_level(label: Text) -> object:
-    level = level_of(label)
-    return {"number": level, "normalized": (level - 1) / 4}
-
-
-def recorded_item(labels: tuple[Text, ...]) -> object:
-    return {"coverage": coverage_of(labels)}
-
-
-def recorded_run(
-    items: tuple[RecordedRubric, ...],
-    answers: dict[str, JsonValue],
-    judge_replies_by_item_and_batch: dict[str, tuple[Text, ...]],
-    batch_size: int = OFFICIAL_BATCH,
-) -> object:
-    """The questions that survive the official run. One without an answer is skipped; an empty answer is judged."""
-    malformed = [key for key in judge_replies_by_item_and_batch if not key.rpartition(":")[2].isdecimal()]
-    if malformed:
-        raise FileFormatError(f"replies are recorded under {malformed[0]!r}, which is not of the form id:number")
-    if batch_size < 1:
-        raise FileFormatError(f"batch_size is {batch_size}; a batch has at least 1 item")
-    coverages: list[tuple[str, float]] = []
-    calls = 0
-    for question in items:
-        if question.id not in answers:
-            continue
-        labels: list[str] = []
-        for number, start in enumerate(range(0, len(question.rubric), batch_size)):
-            judge = base.Replies(judge_replies_by_item_and_batch.get(f"{question.id}:{number}", ()))
-            parse = partial(parse_batch, size=len(question.rubric[start : start + batch_size]))
-            # Only a wrong number of lines is asked again; a failed request drops the question at once.
-            batch = judge.first_parsed(parse, tries=MAX_TRIES, ends_at_failure=True)
-            calls += judge.calls
-            if isinstance(batch, base.Unparsed):
-                break
-            labels.extend(batch)
-        else:
-            try:
-                coverages.append((question.id, coverage_of(labels)))
-            except base.ScoringError as error:
-                raise base.ScoringError(error.official, error.reason, judge_calls=calls) from error
-    return {
-        "scored_item_ids": [item_id for item_id, _ in coverages],
-        "coverages": dict(coverages),
-        "average": mean_of([coverage for _, coverage in coverages]),
-        "judge_calls": calls,
-    }
-
-
 OFFICIAL = base.official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
 BENCHMARK = Benchmark(
     name="researchqa",
@@ -158,13 +100,6 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(rules, grade, "coverage", prompts=("researchqa",)),
     official=OFFICIAL,
     drtulu=base.drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
-    units={
-        "researchqa": {
-            "level": {"official": recorded_level},
-            "item": {"official": recorded_item},
-            "run": {"official": recorded_run},
-        }
-    },
     is_long=True,
     hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
     guidance="Answer in about 250 words, with citations.",

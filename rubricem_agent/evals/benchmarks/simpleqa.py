@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 from pydantic import Field
 
 from rubricem_agent.evals import base
@@ -20,7 +19,6 @@ from rubricem_env.domain.trajectory import AnswerFormat
 _ALONE = re.compile(r"\b([ABC])\b")
 _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
 """What the judge was asked for, or spells out in its place; the official parse finds a letter in any other prose too."""
-_MEANINGS = {"is_correct": "A", "is_incorrect": "B", "is_not_attempted": "C"}
 
 
 class SimpleQAGold(base.Gold):
@@ -78,18 +76,6 @@ def rates(letters: Sequence[str]) -> dict[str, float]:
     }
 
 
-def official_metrics(letters: Sequence[str]) -> dict[str, float]:
-    """Mean and population standard deviation of each indicator, by the official names. `score` is is_correct again."""
-    if not letters:
-        raise base.ScoringError("ValueError", "there is no answer to score")
-    metrics: dict[str, float] = {}
-    for name, letter in {**_MEANINGS, "score": "A"}.items():
-        indicator = np.asarray([given == letter for given in letters])
-        metrics[name] = float(np.mean(indicator))
-        metrics[f"{name}:std"] = float(np.std(indicator))
-    return metrics
-
-
 def grade(case: Case, grader: Grader) -> Grading:
     """One question. An empty answer is judged as well, as officially; strict mode reads standalone letters only.
 
@@ -112,38 +98,6 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     return rates(letters) if letters else {"correct": None}
 
 
-def recorded_parse(judge_text: Text) -> object:
-    letter = parse_letter(judge_text)
-    return {"letter": letter} | {name: letter == wanted for name, wanted in _MEANINGS.items()}
-
-
-def recorded_aggregate(judge_texts: tuple[Text, ...]) -> object:
-    letters = [parse_letter(text) for text in judge_texts]
-    shares, metrics = rates(letters), official_metrics(letters)
-    accuracy = shares["accuracy_given_attempted"]
-    return {
-        "score_mean": metrics.pop("score"),
-        "metrics": metrics,
-        "aggregate": {
-            **{f"is_{name}": shares[name] for name in ("correct", "incorrect", "not_attempted")},
-            # The official sum of the two rates differs from 1 - not_attempted in the last bits.
-            "is_given_attempted": shares["correct"] + shares["incorrect"],
-            "accuracy_given_attempted": accuracy,
-        },
-        "output": {"accuracy_given_attempted": accuracy, "f1": shares["f1"]},
-    }
-
-
-def recorded_inspect_aggregate(judge_texts: tuple[Text, ...]) -> object:
-    shares = rates([parse_letter(text) for text in judge_texts])
-    return {
-        **{name: shares[name] for name in ("correct", "not_attempted", "incorrect")},
-        "attempted": 1 - shares["not_attempted"],
-        "correct_given_attempted": shares["accuracy_given_attempted"],
-        "f_score": shares["f1"],
-    }
-
-
 OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=1, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="simpleqa",
@@ -153,16 +107,6 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
     drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000),
-    units={
-        "simpleqa": {
-            "parse": {
-                "official": recorded_parse,
-                "inspect_evals_original_strict": parse_standalone_letter,
-                "inspect_evals_original_paper": parse_letter,
-            },
-            "aggregate": {"official": recorded_aggregate, "inspect_evals_simpleqa_metric": recorded_inspect_aggregate},
-        }
-    },
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
     guidance=base.SHORT_GUIDANCE,
 )

@@ -1,22 +1,18 @@
-"""2WikiMultihopQA: exact match and token F1 (v1.1), its whole prediction files, and DR Tulu's judged protocol.
+"""2WikiMultihopQA: exact match and token F1 (v1.1), and DR Tulu's judged protocol.
 
-A prediction file is scored on answers, supporting facts, evidence triples (any alias of an entity is as good as its
-name) and jointly. The denominator is all gold questions: a missing prediction scores 0. Data files are the official
-JSON array or DR Tulu's JSON Lines.
+Data files are the official JSON array or DR Tulu's JSON Lines.
 """
 
-import itertools
-import math
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pydantic import Field
 
 from rubricem_agent.evals import base
-from rubricem_agent.evals.files import FileRow, assemble, json_array, load_short_form, read_row, read_utf8
+from rubricem_agent.evals.files import assemble, json_array, load_short_form, read_row, read_utf8
 from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, mean_metrics
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
@@ -24,7 +20,7 @@ from rubricem_env.domain.trajectory import AnswerFormat
 
 CLOSED_ANSWERS = ("yes", "no", "noanswer")
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _VERDICT = re.compile(r"correct:\s*(yes|no)", re.IGNORECASE)
 
@@ -32,9 +28,9 @@ Overlap = tuple[float, float, float]
 """F1, precision and recall of shared tokens."""
 NO_OVERLAP: Overlap = (0.0, 0.0, 0.0)
 EvidenceTriple = tuple[Text, Text, Text]
+"""Subject, relation and object, as texts or as Wikidata ids."""
 SupportingFact = tuple[Text, int | Text]
-Aliases = Mapping[str, frozenset[str]]
-"""Wikidata id to other names, demonyms included."""
+"""The title of an article and the number of the sentence in it."""
 
 
 class TwoWikiGold(base.Gold):
@@ -50,14 +46,6 @@ class TwoWikiGold(base.Gold):
 
     def accepted_answers(self) -> tuple[str, ...]:
         return (self.answer,)
-
-
-class Predictions(FileRow):
-    """A prediction file: answers, supporting facts and evidence by question id."""
-
-    answer: dict[str, Text]
-    sp: dict[str, tuple[SupportingFact, ...]]
-    evidence: dict[str, tuple[tuple[Text, ...], ...]]
 
 
 def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
@@ -91,12 +79,7 @@ NO_SCORE = AnswerScore(0.0, 0.0, 0.0, 0.0)
 
 def normalize_answer(text: str) -> str:
     """Lower case, no ASCII punctuation, no articles, single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def normalize_evidence(text: str) -> str:
-    """Lower case, no ASCII punctuation, single spaces. Articles stay, unlike in answers."""
-    return " ".join(text.lower().translate(_PUNCTUATION).split())
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
 def token_overlap(prediction: str, gold: str) -> Overlap:
@@ -152,105 +135,6 @@ def drtulu_f1(prediction: Text, gold_answers: tuple[Text, ...]) -> float:
     return max(scores)
 
 
-def alternatives(
-    evidences: Sequence[EvidenceTriple], ids: Sequence[EvidenceTriple], *, aliases: Aliases
-) -> list[set[tuple[str, ...]]]:
-    """For each gold triple every way to write it, normalised.
-
-    Ids may be absent altogether; otherwise there must be one per triple with the same relation, or the official
-    assertion fails.
-    """
-    if ids and len(ids) != len(evidences):
-        raise base.ScoringError("AssertionError", f"{len(ids)} evidence ids for {len(evidences)} evidences")
-    written: list[set[tuple[str, ...]]] = []
-    for position, (subject, relation, target) in enumerate(evidences):
-        subjects, targets = {subject}, {target}
-        if ids:
-            subject_id, relation_id, target_id = ids[position]
-            if relation_id != relation:
-                raise base.ScoringError("AssertionError", f"relation {relation!r} has the id {relation_id!r}")
-            subjects |= aliases.get(subject_id, frozenset())
-            targets |= aliases.get(target_id, frozenset())
-        pairs = itertools.product(subjects, targets)
-        written.append({tuple(map(normalize_evidence, (one, relation, other))) for one, other in pairs})
-    return written
-
-
-def score_evidence(predicted: Sequence[Sequence[str]], gold: Sequence[set[tuple[str, ...]]]) -> AnswerScore:
-    """Predicted triples that match any gold triple, over the predicted and over the gold ones.
-
-    Two spellings of one gold triple both count, so recall can exceed 1, as officially.
-    """
-    guesses = {tuple(map(normalize_evidence, triple)) for triple in predicted}
-    hits = sum(any(guess in ways for ways in gold) for guess in guesses)
-    return _score_hits(hits, len(guesses), wanted=len(gold))
-
-
-def score_supporting_facts(predicted: Sequence[SupportingFact], gold: Sequence[SupportingFact]) -> AnswerScore:
-    """Set overlap of (title, sentence) pairs.
-
-    Repeats are dropped before titles lose their case, as officially: one fact in two spellings counts twice.
-    """
-    guesses = [(title.lower(), sentence) for title, sentence in set(predicted)]
-    wanted = [(title.lower(), sentence) for title, sentence in set(gold)]
-    hits = sum(guess in wanted for guess in guesses)
-    missed = sum(fact not in guesses for fact in wanted)
-    return _score_hits(hits, len(guesses), wanted=hits + missed)
-
-
-def _score_hits(hits: int, predicted: int, *, wanted: int) -> AnswerScore:
-    precision = hits / predicted if predicted else 0.0
-    recall = hits / wanted if wanted else 0.0
-    return AnswerScore(float(hits == predicted == wanted), harmonic_mean(precision, recall), precision, recall)
-
-
-def joint_score(parts: Sequence[AnswerScore | None]) -> AnswerScore | None:
-    """The products of answer, facts and evidence; the joint F1 comes from the joint precision and recall."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    exact, _, precision, recall = map(math.prod, zip(*known, strict=True))
-    return AnswerScore(exact, harmonic_mean(precision, recall), precision, recall)
-
-
-def score_predictions(
-    predictions: Predictions, gold: Sequence[TwoWikiGold], *, aliases: Aliases
-) -> tuple[dict[str, float], list[str]]:
-    """The sixteen official numbers in percent with two decimals, and one warning for each missing part.
-
-    A question enters the joint scores only where all three parts are predicted.
-    """
-    if not gold:
-        raise base.ScoringError("ZeroDivisionError", "there is no gold question")
-    prefixes = ("", "sp_", "evi_", "joint_")
-    totals = {prefix + measure: 0.0 for prefix in prefixes for measure in AnswerScore._fields}
-    warnings: list[str] = []
-    for question in gold:
-        parts = _score_question(question, predictions, aliases=aliases)
-        warnings.extend(f"missing {part} {question.id}" for part, score in parts.items() if score is None)
-        scores = list(parts.values())
-        for prefix, score in zip(prefixes, (*scores, joint_score(scores)), strict=True):
-            for measure, value in (score or NO_SCORE)._asdict().items():
-                totals[prefix + measure] += value
-    return {name: round(total / len(gold) * 100, 2) for name, total in totals.items()}, warnings
-
-
-def _score_question(
-    question: TwoWikiGold, predictions: Predictions, *, aliases: Aliases
-) -> dict[str, AnswerScore | None]:
-    """The three parts in official order, None where the prediction lacks one."""
-    scores: dict[str, AnswerScore | None] = {"answer": None, "sp fact": None, "evidence": None}
-    if question.id in predictions.answer:
-        golds = {question.answer} | aliases.get(question.answer_id or "", frozenset())
-        scores["answer"] = score_answer(predictions.answer[question.id], golds)
-    if question.id in predictions.sp:
-        scores["sp fact"] = score_supporting_facts(predictions.sp[question.id], question.supporting_facts)
-    if question.id in predictions.evidence:
-        gold = alternatives(question.evidences, question.evidences_id, aliases=aliases)
-        scores["evidence"] = score_evidence(predictions.evidence[question.id], gold)
-    return scores
-
-
 def exact_match_grade(case: Case, grader: Grader) -> Grading:
     """2WikiMultihopQA's own scorer: exact match (the headline) and token F1, no judge."""
     score = score_answer(case.answer.text, case.gold.accepted_answers())
@@ -292,28 +176,6 @@ def make_grader(rules: base.Rules) -> Grader:
     )
 
 
-class AliasLine(FileRow):
-    """A line of the official alias file."""
-
-    id: Text = Field(validation_alias="Q_id")
-    aliases: tuple[Text, ...]
-    demonyms: tuple[Text, ...]
-
-
-def recorded_answer(prediction: Text, gold_answers: tuple[Text, ...]) -> object:
-    return score_answer(prediction, gold_answers)._asdict()
-
-
-def recorded_full(prediction: Predictions, gold: tuple[TwoWikiGold, ...], id_aliases: tuple[AliasLine, ...]) -> object:
-    aliases = {line.id: frozenset((*line.aliases, *line.demonyms)) for line in id_aliases}
-    metrics, warnings = score_predictions(prediction, gold, aliases=aliases)
-    return {"metrics": metrics, "warnings": warnings}
-
-
-def recorded_judge_by_drtulu(judge_text: Text | None) -> object:
-    return {"is_correct": judge_says_correct(judge_text or "")}
-
-
 BENCHMARK = Benchmark(
     name="twowiki",
     title="2Wiki",
@@ -322,13 +184,6 @@ BENCHMARK = Benchmark(
     grader=make_grader,
     official=base.official_rules(""),
     drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
-    units={
-        "twowiki": {
-            "answer": {"official": recorded_answer, "dr_tulu_exact": drtulu_exact, "dr_tulu_f1": drtulu_f1},
-            "full": {"official": recorded_full},
-            "dr_tulu_judge": {"official": recorded_judge_by_drtulu},
-        }
-    },
     hub="github.com/Alab-NII/2wikimultihop",
     guidance=base.SHORT_GUIDANCE,
     ids="_id of the official file; row numbers from 0 of DR Tulu's",

@@ -5,7 +5,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.evals import parity
+from rubricem_agent.cli.parity import parity
 from rubricem_agent.evals.parity.replay import RecordedCase, case_differences, read_cases, replay, replay_case
 from rubricem_env.domain.errors import FileFormatError
 
