@@ -1,4 +1,4 @@
-"""The settings of evaluations, judges, rubric banks, policies, teachers and search tools."""
+"""The settings of judges, rubric banks, policies, teachers and search tools."""
 
 import re
 import tomllib
@@ -11,15 +11,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, model_validator
 
-from rubricem_agent.evals.answers import Reuse
-from rubricem_agent.evals.base import EvaluationMode, Rules
-from rubricem_agent.evals.manifest import SubsetName
-from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.memory.bank import RetrievalSettings
 from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
 from rubricem_agent.policy.base import TINY, Sampling
-from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import suggest_name, validating
@@ -40,100 +35,7 @@ ANTHROPIC_URL = "https://api.anthropic.com/v1"
 
 JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
 POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
-OFFICIAL_PROMPTS = "Official judge prompts: a checkout, a folder of checkouts or a package; else our own."
 Count = Annotated[int, Field(ge=1)]
-
-
-class EvalConfig(Frozen):
-    """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
-
-    # A field with a description is an option of `rubricem eval run`.
-    benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
-    data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
-    criteria: Annotated[Path | None, Field(description="drb: the criteria file.")] = None
-    references: Annotated[Path | None, Field(description="drb: the reference articles.")] = None
-    any_version: Annotated[bool, Field(description="Accept other hashes and row counts.")] = False
-    fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
-    mode: Annotated[EvaluationMode, Field(description="Whose protocol.")] = "official"
-    policy: Annotated[str, Field(description=f"{POLICY_NAMES}, file:ANSWERS.jsonl, or expert.")] = "scripted"
-    judges: tuple[str, ...] = ()
-    """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
-    prompts: Annotated[str, Field(description=OFFICIAL_PROMPTS)] = ""
-    limit: Annotated[int | None, Field(ge=1, description="Use N examples, by the mode's published rule.")] = None
-    subset: Annotated[SubsetName, Field(description="ablation: the same 100 in every run.")] = "mode"
-    ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
-    epochs: Annotated[int, Field(ge=1, description="Repeats of every example; the variance is split.")] = 1
-    stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
-    style: Annotated[Style, Field(description="The scaffold, or plain think and act.")] = "scaffold"
-    reuse: Annotated[Reuse, Field(description="Reflections put before the question.")] = "none"
-    bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
-    attempts: Annotated[int, Field(ge=1, description="Episodes in a row; the last answer counts.")] = 1
-    tools: Annotated[Path | None, Field(description="TOML of tool settings, or an index; offline by default.")] = None
-    seen: tuple[Path, ...] = ()
-    """Training data or banks that must not hold the examples."""
-    drop_seen: Annotated[bool, Field(description="Skip the examples that --seen holds.")] = False
-    out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
-    answers_from: Annotated[
-        Path | None,
-        Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
-    ] = None
-    budget: Annotated[
-        float | None, Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price.")
-    ] = None
-    prices: Mapping[str, tuple[Dollars, Dollars]] = Field(default_factory=dict)
-    """Dollars for a million tokens read and written, by model, in place of the list price; under the empty name, of every
-    model that the list does not have."""
-    concurrency: Annotated[int, Field(ge=1, description="Episodes at once.")] = 16
-    judge_concurrency: Annotated[int, Field(ge=1, description="Judge calls at once.")] = 64
-    search_concurrency: Annotated[int, Field(ge=1, description="Searches at once.")] = 16
-    retry: RetryPolicy = RetryPolicy()
-    sampling: Sampling = Sampling()
-    seed: Annotated[int, Field(ge=0, description="Seed of the policy's sampling and of the bootstrap.")] = 0
-    probe: bool = True
-    """Ask policy, judges and search engine for one token before the first call that costs more."""
-    shard: tuple[int, int] = (1, 1)
-    """Part number and number of parts: this process runs one part."""
-
-    @property
-    def asks_a_model(self) -> bool:
-        """Whether answering costs anything."""
-        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
-
-    @property
-    def folder(self) -> Path:
-        return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode}"
-
-    def check(self) -> None:
-        """Raise ConfigError where two settings contradict each other."""
-        number, total = self.shard
-        if not 1 <= number <= total:
-            raise ConfigError(f"--shard is {number}/{total}; the parts are numbered from 1 to their number.")
-        if self.reuse == "cross" and self.bank is None:
-            raise ConfigError("--reuse cross needs the bank to retrieve from. Give its folder with --bank.")
-        if self.reuse == "within" and self.attempts < 2:
-            raise ConfigError("--reuse within shows the reflection on an earlier attempt. Use --attempts 2 or more.")
-        if self.reuse != "none" and self.policy.startswith(GIVEN):
-            raise ConfigError("answers from a file cannot be given a memory. Use --reuse none, or another policy.")
-        if self.benchmark != "drb" and (self.criteria or self.references or self.fact):
-            raise ConfigError(
-                f"--criteria, --references and --fact belong to the benchmark drb; {self.benchmark} has none of them. "
-                "Leave them out."
-            )
-        if self.sampling.top_p < 1 and self.policy.startswith((f"{LOCAL}:", f"{VLLM}:")):
-            raise ConfigError(
-                f"--top-p is {self.sampling.top_p:g}; {self.policy} records its tokens with their probabilities among all "
-                "tokens, and draws from all. Leave --top-p out, or serve the model and use openai:MODEL@URL."
-            )
-        if self.answers_from is not None and self.stage == "answers":
-            raise ConfigError("--answers-from judges the answers of another run. Leave --stage answers out.")
-        if self.policy == EXPERT and self.benchmark != "almanac":
-            raise ConfigError("the policy expert knows the questions of the almanac alone. Use another --policy.")
-
-
-def default_judges(rules: Rules) -> tuple[str, ...]:
-    """The mode's own judge at its provider's address; empty where no model judges."""
-    named = f"gemini:{rules.judge}" if rules.judge.startswith("gemini") else f"openai:{rules.judge}@{OPENAI_URL}"
-    return (named,) if rules.judge else ()
 
 
 RULES = "rules"

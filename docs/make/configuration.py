@@ -17,7 +17,8 @@ from pydantic import BaseModel  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
 from research.tiny_policy import TinyConfig  # noqa: E402
-from rubricem_agent.config import BankConfig, EvalConfig, JudgeConfig, PolicyConfig, TeacherConfig, ToolsConfig  # noqa: E402
+from rubricem_agent.config import BankConfig, JudgeConfig, PolicyConfig, TeacherConfig, ToolsConfig  # noqa: E402
+from rubricem_agent.wiring.eval_config import EvalConfig  # noqa: E402
 from trainers.fine_tuning.settings import SftConfig  # noqa: E402
 from trainers.local.settings import LocalConfig  # noqa: E402
 from trainers.verl_backend.settings import VerlSettings  # noqa: E402

@@ -22,7 +22,6 @@ from rubricem_agent.cli.terminal import (
     plain_table,
     write_out,
 )
-from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.records import NO_ROOM, cost_cells
 from rubricem_agent.evals.report import Summary, lifetime, name_of, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
@@ -30,6 +29,7 @@ from rubricem_agent.evals.scores import read_scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
 from rubricem_agent.policy.base import Sampling
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, rescore_run
 from rubricem_agent.wiring.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
 from rubricem_env.domain.errors import ConfigError, FileFormatError

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 
 from rubricem_agent.cli.look import read_trajectory_rows
 from rubricem_agent.cli.terminal import (
@@ -23,8 +22,9 @@ from rubricem_agent.cli.terminal import (
     parse_prices,
     plain_table,
 )
-from rubricem_agent.config import JUDGE_NAMES, RULES, EvalConfig, JudgeConfig
+from rubricem_agent.config import JUDGE_NAMES, RULES, JudgeConfig
 from rubricem_agent.evals.records import cost_cells
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
@@ -40,6 +40,7 @@ from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 
 _NAME_WIDTH = 40
 _SHOWN_DISAGREEMENTS = 10

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic.main import IncEx
 
 from rubricem_agent import config as configs
-from rubricem_agent.config import GIVEN, EvalConfig
+from rubricem_agent.config import GIVEN
 from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.answers import GivenAnswers
 from rubricem_agent.evals.base import DataPaths, Rules
@@ -27,6 +27,7 @@ from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import sha256, write_atomic, writing
 from rubricem_agent.policy.base import Sampling, model_folder
+from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_agent.wiring.tools import open_index
@@ -100,7 +101,7 @@ def read_seen(path: Path) -> Collection[str]:
     return seen_keys(path)
 
 
-def model_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
+def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
     """The policy and the judges of the chosen stages, by the names that prices are listed under.
 
     The policy is empty where answering is free: a script, a file, a model in this process, or no answering.
@@ -115,7 +116,7 @@ def model_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, tuple[st
     return "" if config.stage == "verdicts" else policy, () if config.stage == "answers" else judges
 
 
-def prices_of(config: configs.EvalConfig, *models: str) -> Mapping[str, Price]:
+def prices_of(config: EvalConfig, *models: str) -> Mapping[str, Price]:
     """The list prices with those that the settings give; raises ConfigError where a budget could not hold a model."""
     given = dict(config.prices)
     rest = given.pop("", None)
@@ -131,7 +132,7 @@ def prices_of(config: configs.EvalConfig, *models: str) -> Mapping[str, Price]:
     return prices
 
 
-def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
+def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
     """BACKEND:MODEL[@URL] of each, without the URL of the default service: another server may hold another model.
 
     Raises:
@@ -141,7 +142,7 @@ def judge_names(config: configs.EvalConfig, rules: Rules) -> tuple[str, ...]:
     if not rules.judge:
         return ()
     names: tuple[str, ...] = ()
-    for spec in given or map(configs.parse_judge, configs.default_judges(rules)):
+    for spec in given or map(configs.parse_judge, default_judges(rules)):
         # A login in the address is no part of who judges, and is not written down.
         address = ",".join(
             url.rstrip("/").replace(urlsplit(url).netloc, urlsplit(url).netloc.rpartition("@")[2], 1)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from rubricem_agent import config as configs
-from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals import answers as answerers
 from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, VERDICTS_FILE, read_manifest, settle_manifest
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget
@@ -32,6 +31,7 @@ from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import RolloutContext
 from rubricem_agent.wiring import eval_plan
+from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, read_logs
 from rubricem_agent.wiring.memory import build_injector, open_existing_bank
 from rubricem_agent.wiring.models import (
@@ -140,7 +140,7 @@ async def _drive(
     config = planned.config
     answers, verdicts = logs
     is_asked = planned.loaded.rules.judge and config.stage != "answers"
-    judges = (config.judges or configs.default_judges(planned.loaded.rules)) if is_asked else ()
+    judges = (config.judges or default_judges(planned.loaded.rules)) if is_asked else ()
     # Policy and judges stand on the command line: their user has named their hosts.
     environ = naming(naming(environ, POLICY_KEY, config.policy), JUDGE_KEY, *judges)
     models: tuple[ChatModel, ...] = ()
@@ -268,7 +268,7 @@ def _build_answerer(
     return answerer, meter
 
 
-def _build_references(config: configs.EvalConfig, policy: Policy) -> answerers.References:
+def _build_references(config: EvalConfig, policy: Policy) -> answerers.References:
     injector = build_injector(configs.BankConfig(), policy.count_tokens)
     if config.reuse == "cross" and config.bank is not None:
         return partial(answerers.cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
@@ -284,7 +284,7 @@ def _build_references(config: configs.EvalConfig, policy: Policy) -> answerers.R
     return answerers.no_references
 
 
-def run_over_ray(config: configs.EvalConfig, shards: int) -> FinishedRun:
+def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
     """Run every part as one task of a cluster that sees the same folders, then the run itself, which merges them.
 
     Ray retries a part that dies, which resumes from its own logs. What no part did is done here. The parts share the
@@ -348,7 +348,7 @@ def _run_part(config: str, folder: str, number: int, shards: int, service: Any) 
     """Run one part in a worker, from settings as JSON whose paths begin at `folder`."""
     os.chdir(folder)
     # Not strict: JSON has lists for tuples.
-    whole = configs.EvalConfig.model_validate_json(config, strict=False)
+    whole = EvalConfig.model_validate_json(config, strict=False)
     planned = eval_plan.plan_run(whole.model_copy(update={"shard": (number, shards)}))
     asyncio.run(run_evaluation(planned, limiter_of=limits_of(service)))
 

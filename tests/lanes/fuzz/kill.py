@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rubricem_agent.config import EvalConfig
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.llm.limits import RetryPolicy

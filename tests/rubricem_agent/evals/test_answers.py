@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 
-from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.answers import GivenAnswers, answer_in_episodes, cross_references, seed_of, within_references
 from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
@@ -16,6 +15,7 @@ from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.report import LONG, Summary, own_rows, print_summary, render_page, summarize
 from rubricem_agent.evals.scores import Scores, published_tables
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.config import EvalConfig
 from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
 from rubricem_env.llm.limits import RetryPolicy

@@ -15,7 +15,7 @@ RUN = """
 import asyncio, sys
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
-from rubricem_agent.config import EvalConfig
+from rubricem_agent.wiring.eval_config import EvalConfig
 asyncio.run(run_evaluation(plan_run(EvalConfig.model_validate_json(sys.argv[1], strict=False))))
 """
 
