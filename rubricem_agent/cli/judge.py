@@ -12,22 +12,14 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.cli.look import read_trajectory_rows
-from rubricem_agent.cli.terminal import (
-    INCOMPLETE,
-    PriceOption,
-    ProbeOption,
-    Terminal,
-    command,
-    inert,
-    parse_prices,
-    plain_table,
-)
+from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
 from rubricem_agent.config import JUDGE_NAMES, RULES, JudgeConfig
 from rubricem_agent.evals.records import cost_cells
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
+from rubricem_agent.wiring.prices import parse_prices
 from rubricem_agent.wiring.probe import model_probes, require_answers
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
