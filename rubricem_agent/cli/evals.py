@@ -18,8 +18,11 @@ from rubricem_agent.evals.scores import read_scores
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.files import writing
 from rubricem_agent.wiring.eval_config import EvalConfig
-from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, rescore_run
-from rubricem_agent.wiring.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
+from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run
+from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
+from rubricem_agent.wiring.evals_on_ray import run_over_ray
+from rubricem_agent.wiring.inspect_log import export_inspect_log
+from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
 
 _SHOWN_FAILURES = 5

@@ -17,7 +17,7 @@ from rubricem_agent.config import JUDGE_NAMES, RULES, JudgeConfig
 from rubricem_agent.evals.records import cost_cells
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
-from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.wiring.prompt_calibration import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_agent.wiring.probe import model_probes, require_answers

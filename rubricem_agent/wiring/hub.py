@@ -11,7 +11,7 @@ from rubricem_agent.files import LineFile
 from rubricem_agent.learn.metrics import CODE_FILE, METRICS_FILE, SETTINGS_FILE, code_version
 from rubricem_agent.memory.snapshot import export_items
 from rubricem_agent.memory.store import read_header
-from rubricem_agent.wiring.eval_plan import parse_hub_file
+from rubricem_agent.wiring.hub_files import parse_hub_file
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, FileFormatError

@@ -17,7 +17,7 @@ from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, Tok
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
-from rubricem_agent.wiring.evals import limits_of
+from rubricem_agent.wiring.on_ray import limits_of
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus

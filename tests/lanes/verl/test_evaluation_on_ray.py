@@ -11,7 +11,7 @@ from typing import Any
 from ray import cloudpickle
 
 from rubricem_agent.evals.scores import Scores
-from rubricem_agent.wiring.evals import limits_of, run_on_ray
+from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_env.llm.limits import Rates
 from tests.lanes.verl.runs import ROOT
 

@@ -12,7 +12,8 @@ from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.memory.chroma_store import ChromaStore
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.memory.store import BankItem, StoredItem
-from rubricem_agent.wiring.eval_plan import bank_sha256, read_seen
+from rubricem_agent.wiring.eval_plan import read_seen
+from rubricem_agent.wiring.input_hashes import bank_sha256
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from tests.fakes import make_reflection

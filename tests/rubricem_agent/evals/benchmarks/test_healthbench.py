@@ -1,4 +1,5 @@
-from rubricem_agent.evals.base import ChatTurn, Example
+from rubricem_agent.data.chatml import ChatTurn
+from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.benchmarks.healthbench import BENCHMARK, HealthBenchGold, RubricItem, question_of, render
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, replay
