@@ -11,6 +11,7 @@ from rubricem_agent.evals.base import (
     official_rules as official_rules,
     required as required,
 )
+from rubricem_agent.evals.benchmark import Benchmark as Benchmark, Loaded as Loaded
 from rubricem_agent.evals.files import (
     FileRow as FileRow,
     assemble as assemble,
@@ -21,13 +22,11 @@ from rubricem_agent.evals.files import (
     read_row as read_row,
 )
 from rubricem_agent.evals.grading import (
-    Benchmark as Benchmark,
     Case as Case,
     Grade as Grade,
     Grader as Grader,
     Grading as Grading,
     GradingQuestion as GradingQuestion,
-    Loaded as Loaded,
     mean_metrics as mean_metrics,
     mean_score as mean_score,
     replay as replay,

@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.base import EvaluationMode, Example, Rules, SubsetRule, shown
+from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.files import Advice, json_array, json_lines, read_utf8
-from rubricem_agent.evals.grading import Loaded
 from rubricem_agent.evals.records import NO_ROOM
 from rubricem_agent.files import write_atomic, writing
 from rubricem_agent.policy.base import Sampling

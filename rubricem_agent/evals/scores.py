@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from rubricem_agent.evals import statistics
-from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.case_judge import verdict_key
+from rubricem_agent.evals.cases import case_keys, case_of
+from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, replay
 from rubricem_agent.evals.manifest import SCORES_FILE, EvaluationManifest, read_manifest
 from rubricem_agent.evals.records import PAGES, AnswerRecord, CaseKey, Journal, ModelCost, VerdictRecord, costs_of
-from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import package_text, read_text, validating

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from rubricem_agent.evals.base import DataPaths, EvaluationMode, Rules
+from rubricem_agent.evals.benchmark import Benchmark, Loaded
 from rubricem_agent.evals.benchmarks import (
     almanac,
     browsecomp_plus,
@@ -19,7 +20,6 @@ from rubricem_agent.evals.benchmarks import (
     twowiki,
     webwalkerqa,
 )
-from rubricem_agent.evals.grading import Benchmark, Loaded
 from rubricem_agent.evals.official_prompts import read_official
 from rubricem_env.domain.errors import ConfigError
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rubricem_agent import config as configs
 from rubricem_agent.evals import answers as answerers
+from rubricem_agent.evals.expert_policy import expert_policy
+from rubricem_agent.evals.given_answers import GivenAnswers
+from rubricem_agent.evals.references import References, cross_references, no_references, within_references
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
@@ -29,7 +32,7 @@ def build_answerer(
     """The answerer and the meter of its cost; where only verdicts are made, nobody answers. `stack` closes the policy."""
     config, given = planned.config, planned.given
     if config.stage == "verdicts":
-        given = answerers.GivenAnswers("nobody", {})
+        given = GivenAnswers("nobody", {})
     if given is not None:
         return given.answer, Meter()
     settings = configs.PolicyConfig(
@@ -42,7 +45,7 @@ def build_answerer(
     is_flat = config.style == "react"
     if config.policy == configs.EXPERT:
         path = Path(config.data) if config.data else shipped_questions_path()
-        policy = answerers.expert_policy(load_questions(path), is_flat=is_flat)
+        policy = expert_policy(load_questions(path), is_flat=is_flat)
     stack.push_async_callback(policy.aclose)
     answerer = partial(
         answerers.answer_in_episodes,
@@ -55,17 +58,17 @@ def build_answerer(
     return answerer, meter
 
 
-def _build_references(config: EvalConfig, policy: Policy) -> answerers.References:
+def _build_references(config: EvalConfig, policy: Policy) -> References:
     injector = build_injector(configs.BankConfig(), policy.count_tokens)
     if config.reuse == "cross" and config.bank is not None:
-        return partial(answerers.cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
+        return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
     if config.reuse == "within":
         # A bank of one example: lessons are retrieved by the question's key, so any embedder will do. The judge is
         # never called: reflections at inference are unjudged.
         return partial(
-            answerers.within_references,
+            within_references,
             open_bank=lambda: RubricBank.in_memory(HashingEmbedder()),
             open_reflector=lambda bank: Reflector(policy, RulesJudge(), bank),
             injector=injector,
         )
-    return answerers.no_references
+    return no_references

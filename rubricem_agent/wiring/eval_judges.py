@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rubricem_agent.evals import answers as answerers
+from rubricem_agent.evals.case_judge import CaseJudge
+from rubricem_agent.evals.limited_tools import read_page
 from rubricem_agent.evals.records import Journal, VerdictRecord
-from rubricem_agent.evals.runner import CaseJudge
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.base import ChatModel
@@ -25,7 +25,7 @@ def build_case_judges(
     toolbox: Toolbox,
 ) -> tuple[CaseJudge, ...]:
     """One for each judge; without judges one that asks no model."""
-    read = partial(answerers.read_page, toolbox) if FETCH_PAGE in toolbox.names else None
+    read = partial(read_page, toolbox) if FETCH_PAGE in toolbox.names else None
     slots = asyncio.Semaphore(planned.config.judge_concurrency)
     if planned.config.fact and read is None and planned.config.mode != "drtulu":
         raise ConfigError(

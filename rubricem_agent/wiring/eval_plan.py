@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from rubricem_agent import config as configs
 from rubricem_agent.config import GIVEN
-from rubricem_agent.evals.answers import GivenAnswers
 from rubricem_agent.evals.base import DataPaths
-from rubricem_agent.evals.grading import Loaded
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.manifest import (
     Agent,
     EvaluationManifest,
@@ -23,7 +23,7 @@ from rubricem_agent.evals.manifest import (
     without_seen,
 )
 from rubricem_agent.evals.records import ModelCost
-from rubricem_agent.evals.runner import rehearse
+from rubricem_agent.evals.rehearsal import rehearse
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.policy.base import Sampling
 from rubricem_agent.wiring.eval_config import EvalConfig

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricem_agent import config as configs
-from rubricem_agent.evals import answers as answerers
+from rubricem_agent.evals.cases import case_keys
+from rubricem_agent.evals.limited_tools import LimitedToolbox
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE, settle_manifest
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget
-from rubricem_agent.evals.runner import Listener, Runner, case_keys
+from rubricem_agent.evals.runner import Listener, Runner
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.wiring.eval_answerer import build_answerer
 from rubricem_agent.wiring.eval_config import default_judges
@@ -103,7 +104,7 @@ async def _drive(
             stack.push_async_callback(model.aclose)
         tools = configs.load_tools_config(config.tools) if config.tools is not None else configs.ToolsConfig()
         opened = await stack.enter_async_context(open_tools(tools, environ, limiter_of=limiter_of))
-        toolbox = answerers.LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
+        toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = build_answerer(planned, toolbox, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records

@@ -11,9 +11,10 @@ import re
 from pydantic import Field
 
 from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.files import FileRow, RowId, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 

@@ -14,8 +14,9 @@ import numpy as np
 from pydantic import AliasChoices, Field
 
 from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.files import csv_rows, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 

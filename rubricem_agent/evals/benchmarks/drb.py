@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, JsonValue
 
 from rubricem_agent.evals import base, grading
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks import drb_fact
 from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, RowId, assemble, json_lines, read_answers, read_row
 from rubricem_env.domain.base import Text
@@ -389,7 +390,7 @@ def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
 
 
 OFFICIAL = base.official_rules(base.GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
-BENCHMARK = grading.Benchmark(
+BENCHMARK = Benchmark(
     name="drb",
     title="DRB",
     answer_format=AnswerFormat.LONG,

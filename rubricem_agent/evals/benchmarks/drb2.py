@@ -14,8 +14,9 @@ from typing import Annotated
 from pydantic import AliasPath, Field, JsonValue
 
 from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.files import RowId, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 

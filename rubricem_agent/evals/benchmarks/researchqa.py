@@ -12,8 +12,9 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.files import json_array, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask, numbered
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask, numbered
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 

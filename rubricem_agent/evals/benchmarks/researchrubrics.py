@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field, JsonValue
 
 from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 

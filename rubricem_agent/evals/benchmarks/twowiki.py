@@ -12,8 +12,9 @@ from typing import NamedTuple
 from pydantic import Field
 
 from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.files import assemble, json_array, load_short_form, read_row, read_utf8
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, mean_metrics
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, mean_metrics
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat

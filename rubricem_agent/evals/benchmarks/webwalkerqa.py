@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import AliasPath, Field
 
 from rubricem_agent.evals import base, grading
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
 from rubricem_agent.evals.files import assemble, json_lines, load_short_form, read_numbered, read_utf8
 from rubricem_env.domain.base import Text
@@ -99,7 +100,7 @@ def make_grader(rules: base.Rules) -> grading.Grader:
     return grading.Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
 
 
-BENCHMARK = grading.Benchmark(
+BENCHMARK = Benchmark(
     name="webwalkerqa",
     title="WebWalker",
     answer_format=AnswerFormat.EXACT,

@@ -5,9 +5,11 @@ from functools import partial
 
 import pytest
 
-from rubricem_agent.evals.answers import GivenAnswers, answer_in_episodes, cross_references, seed_of, within_references
+from rubricem_agent.evals.answers import answer_in_episodes, seed_of
 from rubricem_agent.evals.base import Example
+from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
+from rubricem_agent.evals.references import cross_references, within_references
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.evals.base import EvaluationMode, Example
-from rubricem_agent.evals.grading import Loaded
+from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.manifest import (
     Inputs,
     ablation_rows,
