@@ -1,17 +1,12 @@
-from rubricem_agent.evals.base import (
-    ChatTurn as ChatTurn,
+from rubricem_agent.data.chatml import ChatTurn as ChatTurn
+from rubricem_agent.evals.benchmark import Benchmark as Benchmark, Loaded as Loaded
+from rubricem_agent.evals.dataset import (
     DataPaths as DataPaths,
     Dataset as Dataset,
-    EvaluationMode as EvaluationMode,
     Example as Example,
     Gold as Gold,
-    Rules as Rules,
-    ScoringError as ScoringError,
-    drtulu_rules as drtulu_rules,
-    official_rules as official_rules,
     required as required,
 )
-from rubricem_agent.evals.benchmark import Benchmark as Benchmark, Loaded as Loaded
 from rubricem_agent.evals.files import (
     FileRow as FileRow,
     assemble as assemble,
@@ -31,7 +26,14 @@ from rubricem_agent.evals.grading import (
     mean_score as mean_score,
     replay as replay,
 )
+from rubricem_agent.evals.rules import (
+    EvaluationMode as EvaluationMode,
+    Rules as Rules,
+    drtulu_rules as drtulu_rules,
+    official_rules as official_rules,
+)
 from rubricem_agent.evals.runner import Runner as Runner
 from rubricem_agent.evals.scores import score_run as score_run
+from rubricem_agent.evals.scoring_error import ScoringError as ScoringError
 from rubricem_agent.evals.statistics import bootstrap_mean as bootstrap_mean, paired_bootstrap as paired_bootstrap
 from rubricem_agent.evals.suite import SUITE as SUITE, load_benchmark as load_benchmark, rules_for as rules_for

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Awaitable, Callable
 
-from rubricem_agent.evals.base import Example
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.evals.references import References, no_references
 from rubricem_agent.prompting import AgentPrompt

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from rubricem_agent.evals.base import Dataset, Example, Rules
+from rubricem_agent.evals.dataset import Dataset, Example
 from rubricem_agent.evals.grading import Grader
+from rubricem_agent.evals.rules import Rules
 from rubricem_env.domain.trajectory import AnswerFormat
 
 

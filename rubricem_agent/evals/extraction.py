@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from rubricem_agent.evals.base import CitationMode, Rules
+from rubricem_agent.evals.rules import CitationMode, Rules
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
 from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 

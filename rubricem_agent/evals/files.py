@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from rubricem_agent.data.chatml import ChatTurn
-from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, required
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.files import sha256 as file_sha256
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rubricem_agent.evals.base import Example, shown
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.files import read_answers
 from rubricem_agent.evals.records import AnswerRecord
+from rubricem_agent.evals.shown_value import shown
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
 

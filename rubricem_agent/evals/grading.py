@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, Never, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import Example, Gold, Rules, Unparsed
+from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.official_prompts import OfficialTemplate
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.rules import Rules
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.untrusted import defuse

@@ -12,10 +12,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from rubricem_agent.evals.base import EvaluationMode, Example, Rules, SubsetRule, shown
 from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.files import Advice, json_array, json_lines, read_utf8
 from rubricem_agent.evals.records import NO_ROOM
+from rubricem_agent.evals.rules import EvaluationMode, Rules, SubsetRule
+from rubricem_agent.evals.shown_value import shown
 from rubricem_agent.files import write_atomic, writing
 from rubricem_agent.policy.base import Sampling
 from rubricem_env.domain.base import Frozen, Text

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from rubricem_agent.evals.base import DataPaths, EvaluationMode, Rules
 from rubricem_agent.evals.benchmark import Benchmark, Loaded
 from rubricem_agent.evals.benchmarks import (
     almanac,
@@ -20,7 +19,9 @@ from rubricem_agent.evals.benchmarks import (
     twowiki,
     webwalkerqa,
 )
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.official_prompts import read_official
+from rubricem_agent.evals.rules import EvaluationMode, Rules
 from rubricem_env.domain.errors import ConfigError
 
 _PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa)

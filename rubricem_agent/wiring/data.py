@@ -25,7 +25,7 @@ from rubricem_agent.data.prepare import (
     write_training_set,
 )
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
-from rubricem_agent.evals.base import DataPaths
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
 from rubricem_agent.files import MAKE_ROOM, LineFile, write_atomic, writing
 from rubricem_agent.learn.metrics import SETTINGS_FILE, refuse_other_run

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rubricem_agent.config import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
-from rubricem_agent.evals.base import EvaluationMode, Rules
 from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.references import Reuse
+from rubricem_agent.evals.rules import EvaluationMode, Rules
 from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.policy.base import Sampling
 from rubricem_agent.prompting import Style

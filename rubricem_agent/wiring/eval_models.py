@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from rubricem_agent import config as configs
-from rubricem_agent.evals.base import Rules
 from rubricem_agent.evals.manifest import judge_model
+from rubricem_agent.evals.rules import Rules
 from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Price, listed_with, price_of

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rubricem_agent import config as configs
 from rubricem_agent.config import GIVEN
-from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.manifest import (
     Agent,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.manifest import (
     ANSWERS_FILE,
     SCORES_FILE,

@@ -13,10 +13,13 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import Rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -32,7 +35,7 @@ STOPPED = "the rating is JSON but no object"
 """The official parser raises on such a rating: the answer counts as valid and is evaluated nowhere."""
 
 
-class DeepSearchQAGold(base.Gold):
+class DeepSearchQAGold(Gold):
     """A row of the file: the answer as one text (the judge splits it), its type and its category.
 
     The row number from 0 is the id where the file has no example_id.
@@ -94,11 +97,11 @@ def parse_rating(reply: str) -> Rating | Exclusion:
 
     A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
     """
-    parsed = base.parse_json(_unfenced(reply))
-    if isinstance(parsed, base.Unparsed) or not parsed:
+    parsed = parse_json(_unfenced(reply))
+    if isinstance(parsed, Unparsed) or not parsed:
         return "invalid_rater"
     if not isinstance(parsed, dict):
-        raise base.ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
+        raise ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
     node = parsed.get("Answer Correctness")
     if not isinstance(node, dict) or not isinstance(node.get("Explanation"), str):
         return "invalid_rater"
@@ -143,7 +146,7 @@ def macro_scores(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
 def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str]:
     """The official project rating, texts included; empty texts where nothing was evaluated."""
     if not outcomes:
-        raise base.ScoringError("AssertionError", "there is no item to aggregate")
+        raise ScoringError("AssertionError", "there is no item to aggregate")
     measured = _measured(outcomes)
     counts = {name: outcomes.count(kind) for kind, name in OFFICIAL_NAMES.items()}
     macro = macro_scores(outcomes) or {}
@@ -184,7 +187,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     ((reply,),) = yield (asked,)
     try:
         rating = rate(case.answer.text, reply)
-    except base.ScoringError:
+    except ScoringError:
         return grader.excluded(STOPPED, unreadable=1)
     if not isinstance(rating, Rating):
         return grader.excluded(rating, unreadable=1)
@@ -193,7 +196,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(correct, correct, labels={"rating": label}, record=rating._asdict())
 
 
-def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The three rates and the macro means. Officially the denominator is what was evaluated; strictly, every answer."""
     outcomes = [_outcome(grade) for grade in grades]
     measured = _measured(outcomes)
@@ -209,7 +212,7 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
     return {**{name: count / size for name, count in counts.items()}, **means}
 
 
-def official_texts(grades: Sequence[Grade], rules: base.Rules) -> dict[str, str]:
+def official_texts(grades: Sequence[Grade], rules: Rules) -> dict[str, str]:
     """The official project rating, where there is anything to rate."""
     outcomes = [_outcome(grade) for grade in grades]
     if not (outcomes if rules.is_strict else _measured(outcomes)):
@@ -231,7 +234,7 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(
         rules, grade, "fully_correct", total, texts=official_texts, prompts=("deepsearchqa",), is_binary=True
     ),
-    official=base.official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
+    official=official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
     hub="hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",
     guidance="If the question has several answers, give all of them in one \\boxed{}, separated by commas.",
     ids="example_id of the data file; row numbers from 0 where it has none",

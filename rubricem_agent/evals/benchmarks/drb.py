@@ -16,10 +16,13 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
-from rubricem_agent.evals import base, grading
+from rubricem_agent.evals import grading
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks import drb_fact
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import OFFICIAL_FILE, FileRow, RowId, assemble, json_lines, read_answers, read_row
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import GEMINI_PRO, Rules, drtulu_rules, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -78,7 +81,7 @@ class TaskCriteria(FileRow):
         return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
-class DrbGold(base.Gold):
+class DrbGold(Gold):
     """A row of the task file, with the criteria of its task and the article that the report is compared with."""
 
     id: RowId
@@ -94,15 +97,15 @@ class DrbGold(base.Gold):
         return "" if self.reference else "reference article in the file of --references"
 
 
-def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """Prompts for the agent; criteria and reference articles in the gold.
 
     Raises FileFormatError where the criteria of a task lack a dimension.
     """
-    path = base.required(paths.path, "the benchmark drb")
-    criteria_path = base.required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
+    path = required(paths.path, "the benchmark drb")
+    criteria_path = required(paths.criteria, "DeepResearchBench", option="--criteria FILE")
     what = "RACE, which compares with a reference article,"
-    references_path = base.required(paths.references, what, option="--references FILE")
+    references_path = required(paths.references, what, option="--references FILE")
     tasks = [read_row(line, DrbGold) for line in json_lines(path)]
     criteria = load_criteria(criteria_path)
     references = read_answers(references_path, OFFICIAL_FILE)
@@ -112,7 +115,7 @@ def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
         )
         for task in tasks
     ]
-    examples = [base.Example(id=task.id, prompt_text=task.prompt) for task in tasks]
+    examples = [Example(id=task.id, prompt_text=task.prompt) for task in tasks]
     return assemble(path, examples, gold=gold, any_version=any_version, num_rows=100)
 
 
@@ -138,22 +141,22 @@ def load_criteria(path: Path) -> Mapping[str, TaskCriteria]:
     return criteria
 
 
-def parse_scores(reply: str) -> JsonValue | base.Unparsed:
+def parse_scores(reply: str) -> JsonValue | Unparsed:
     """The judge's JSON, of whatever kind, if every dimension is in it; `Unparsed` where the official scorer asks again."""
     found = rescue_json(reply)
-    if isinstance(found, base.Unparsed):
+    if isinstance(found, Unparsed):
         return found
     if not isinstance(found, dict | list | str):
-        return base.Unparsed("the reply holds no object")
+        return Unparsed("the reply holds no object")
     missing = [dimension for dimension in DIMENSIONS if dimension not in found]
-    return base.Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
+    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
 
 
-def rescue_json(text: str) -> JsonValue | base.Unparsed:
+def rescue_json(text: str) -> JsonValue | Unparsed:
     """The first reading of the text that is JSON."""
     for candidate in _candidates(text):
-        parsed = base.parse_json(candidate)
-        if not isinstance(parsed, base.Unparsed):
+        parsed = parse_json(candidate)
+        if not isinstance(parsed, Unparsed):
             return parsed
     return _gather_by_pattern(text)
 
@@ -182,13 +185,13 @@ def _braced(text: str) -> Iterator[str]:
         yield text[first : last + 1]
 
 
-def _gather_by_pattern(text: str) -> JsonValue | base.Unparsed:
+def _gather_by_pattern(text: str) -> JsonValue | Unparsed:
     if not all(word in text for word in ("comprehensiveness", "article_1_score", "article_2_score")):
-        return base.Unparsed("no JSON in the reply")
+        return Unparsed("no JSON in the reply")
     gathered: dict[str, JsonValue] = {
         dimension: _gather_entries(_section(text, dimension)) for dimension in DIMENSIONS if dimension in text
     }
-    return gathered if any(gathered.values()) else base.Unparsed("no scores in the reply")
+    return gathered if any(gathered.values()) else Unparsed("no scores in the reply")
 
 
 def _section(text: str, dimension: str) -> str:
@@ -230,9 +233,9 @@ class TaskScore(NamedTuple):
     reference: Side
 
 
-def score_or_error(scores: JsonValue | base.Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | str:
+def score_or_error(scores: JsonValue | Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | str:
     """The score, or why the task has none: it then leaves the mean, and is not a zero."""
-    if isinstance(scores, base.Unparsed):
+    if isinstance(scores, Unparsed):
         return f"Failed to get valid response after {tries} retries"
     if not criteria.criterions:
         missing = f"ID: {criteria.id} - Missing required criterions data, cannot calculate weighted scores"
@@ -340,9 +343,9 @@ def _number(value: JsonValue) -> float | None:
     return float(value)
 
 
-def parse_article(reply: str) -> str | base.Unparsed:
+def parse_article(reply: str) -> str | Unparsed:
     is_long = len(reply.strip()) >= LEAST_CLEANED
-    return reply if is_long else base.Unparsed(f"the cleaned article has fewer than {LEAST_CLEANED} characters")
+    return reply if is_long else Unparsed(f"the cleaned article has fewer than {LEAST_CLEANED} characters")
 
 
 def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
@@ -356,7 +359,7 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
         "clean", "drb_clean", parse=parse_article, tries=tries, variant=language, article=text, language=language
     )
     (cleaned,), unreadable = yield from grading.ask([asked])
-    if isinstance(cleaned, base.Unparsed):
+    if isinstance(cleaned, Unparsed):
         return grader.excluded(cleaned.reason, unreadable=unreadable)
     asked = grader.question(
         "race",
@@ -384,12 +387,12 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     return result._replace(record=record, unreadable=result.unreadable + failed)
 
 
-def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
+def total(grades: Sequence[grading.Grade], rules: Rules) -> grading.Totals:
     """Plain means of the overall score and the dimensions; FACT is pooled over all tasks."""
     return {"overall_score": grading.mean_score(grades), **grading.mean_metrics(grades), **drb_fact.fact_totals(grades)}
 
 
-OFFICIAL = base.official_rules(base.GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
+OFFICIAL = official_rules(GEMINI_PRO, tries=10, max_output_tokens=32_768, citations="numbered")
 BENCHMARK = Benchmark(
     name="drb",
     title="DRB",
@@ -399,7 +402,7 @@ BENCHMARK = Benchmark(
     fact_grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
-    drtulu=base.drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
+    drtulu=drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
     is_long=True,
     hub="github.com/Ayanami0730/deep_research_bench: query.jsonl, criteria.jsonl, reference.jsonl",
     guidance="Write the report in the language of the task.",

@@ -11,16 +11,17 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
+from rubricem_agent.evals.reply_parsing import Unparsed, drop_fence_marks, parse_json
+from rubricem_agent.evals.scoring_error import ScoringError, official_field
 from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 MAX_TRIES = 3
 PAGE_LIMIT = 100_000
 """Characters of a page that the judge reads."""
 
-Validation = list[dict[str, JsonValue]] | base.Unparsed
+Validation = list[dict[str, JsonValue]] | Unparsed
 """The judge's results for one url, indices from 0; without them the url is dropped."""
 FactsByUrl = dict[str, list[str]]
 
@@ -33,16 +34,16 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
     """
     citing = counted = supported = 0
     for record in records:
-        if not base.official_field(record, "citations"):
+        if not official_field(record, "citations"):
             continue
         citing += 1
         labels = _counted_labels(record)
         counted += len(labels)
         supported += labels.count("supported")
     if not citing:
-        raise base.ScoringError("ZeroDivisionError", "no task has a citation")
+        raise ScoringError("ZeroDivisionError", "no task has a citation")
     if not counted:
-        raise base.ScoringError("ZeroDivisionError", "no citation was judged other than unknown")
+        raise ScoringError("ZeroDivisionError", "no citation was judged other than unknown")
     return {
         "avg_citations_per_task": counted / citing,
         "effective_citations": supported / citing,
@@ -51,16 +52,16 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
 
 
 def _counted_labels(record: Mapping[str, JsonValue]) -> list[JsonValue]:
-    pages = base.official_field(record, "citations_deduped")
+    pages = official_field(record, "citations_deduped")
     if not isinstance(pages, dict):
-        raise base.ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
+        raise ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
     labels: list[JsonValue] = []
     for page in pages.values():
-        if base.official_field(page, "validate_error") is None:
-            results = base.official_field(page, "validate_res")
+        if official_field(page, "validate_error") is None:
+            results = official_field(page, "validate_res")
             if not isinstance(results, list):
-                raise base.ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
-            labels.extend(base.official_field(result, "result") for result in results)
+                raise ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
+            labels.extend(official_field(result, "result") for result in results)
     return [label for label in labels if label != "unknown"]
 
 
@@ -71,49 +72,49 @@ def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
         return {}
     try:
         return {f"fact:{name}": value for name, value in score_records(records).items()}
-    except base.ScoringError:
+    except ScoringError:
         return dict.fromkeys(("fact:avg_citations_per_task", "fact:effective_citations", "fact:citation_accuracy"))
 
 
 def parse_validation(reply: str, *, num_facts: int) -> Validation:
     """The results with their index counted from 0. Labels are not checked here: an unknown word counts as unsupported."""
     parsed = parse_list(reply)
-    if isinstance(parsed, base.Unparsed):
+    if isinstance(parsed, Unparsed):
         return parsed
     if len(parsed) != num_facts:
-        return base.Unparsed(f"{len(parsed)} results for {num_facts} facts")
+        return Unparsed(f"{len(parsed)} results for {num_facts} facts")
     results: list[dict[str, JsonValue]] = []
     for entry in parsed:
         number = entry.get("idx") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(number, int | float):
-            return base.Unparsed("a result has no numeric idx")
+            return Unparsed("a result has no numeric idx")
         results.append({**entry, "idx": number - 1})
     return results
 
 
-def parse_named(reply: str) -> JsonValue | base.Unparsed:
+def parse_named(reply: str) -> JsonValue | Unparsed:
     """The facts that the judge names in place of repeated ones: numbers from 1, in JSON of whatever kind."""
-    return base.parse_json(base.drop_fence_marks(reply))
+    return parse_json(drop_fence_marks(reply))
 
 
-def named_facts(facts: list[str], named: JsonValue | base.Unparsed) -> list[str]:
+def named_facts(facts: list[str], named: JsonValue | Unparsed) -> list[str]:
     """The facts that the judge names; all of them where its reply names none, or cannot be read.
 
     Raises ScoringError where the official code does: the judge names something that is no number of a fact.
     """
-    if isinstance(named, base.Unparsed) or not named:
+    if isinstance(named, Unparsed) or not named:
         return facts
     if not isinstance(named, list | dict):
-        raise base.ScoringError("TypeError", f"the judge named {named!r}, not a list")
+        raise ScoringError("TypeError", f"the judge named {named!r}, not a list")
     if 0 in named or len(named) > len(facts):
         return facts
     kept: list[str] = []
     for number in named:
         if not isinstance(number, int):
-            raise base.ScoringError("TypeError", f"the judge named fact {number!r}, not a number")
+            raise ScoringError("TypeError", f"the judge named fact {number!r}, not a number")
         # Negative numbers count from the end and a repeated one repeats its fact: the official list access allows both.
         if not -len(facts) <= number - 1 < len(facts):
-            raise base.ScoringError("IndexError", f"the judge named fact {number} of {len(facts)}")
+            raise ScoringError("IndexError", f"the judge named fact {number} of {len(facts)}")
         kept.append(facts[number - 1])
     return kept
 
@@ -154,8 +155,8 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tupl
     checked: dict[str, JsonValue] = {
         url: {
             "facts": list(listed),
-            "validate_res": [] if isinstance(results, base.Unparsed) else results,
-            "validate_error": results.reason if isinstance(results, base.Unparsed) else None,
+            "validate_res": [] if isinstance(results, Unparsed) else results,
+            "validate_error": results.reason if isinstance(results, Unparsed) else None,
         }
         for (url, listed), results in zip(facts.items(), validations, strict=True)
     }
@@ -178,18 +179,18 @@ def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[Facts
         unreadable += len(attempts) - isinstance(parse_list(attempts[-1]), list)
         try:
             facts[url] = named_facts(facts[url], _first_named(attempts))
-        except base.ScoringError:
+        except ScoringError:
             # The judge named a fact that does not exist: all of them stay.
             continue
     return facts, unreadable
 
 
-def _first_named(replies: Sequence[str]) -> JsonValue | base.Unparsed:
+def _first_named(replies: Sequence[str]) -> JsonValue | Unparsed:
     """What the first reply names that is JSON."""
-    named: JsonValue | base.Unparsed = base.Unparsed("the judge did not reply")
+    named: JsonValue | Unparsed = Unparsed("the judge did not reply")
     for reply in replies:
         named = parse_named(reply)
-        if not isinstance(named, base.Unparsed):
+        if not isinstance(named, Unparsed):
             break
     return named
 
@@ -210,7 +211,7 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     return facts, pages
 
 
-def group_facts(entries: list[JsonValue] | base.Unparsed) -> FactsByUrl:
+def group_facts(entries: list[JsonValue] | Unparsed) -> FactsByUrl:
     """The extracted statements by url; entries without a statement or a url are skipped."""
     groups: FactsByUrl = {}
     for entry in entries if isinstance(entries, list) else []:
@@ -220,6 +221,6 @@ def group_facts(entries: list[JsonValue] | base.Unparsed) -> FactsByUrl:
     return groups
 
 
-def parse_list(reply: str) -> list[JsonValue] | base.Unparsed:
-    parsed = base.parse_json(base.drop_fence_marks(reply))
-    return parsed if isinstance(parsed, list | base.Unparsed) else base.Unparsed("the reply is not a JSON list")
+def parse_list(reply: str) -> list[JsonValue] | Unparsed:
+    parsed = parse_json(drop_fence_marks(reply))
+    return parsed if isinstance(parsed, list | Unparsed) else Unparsed("the reply is not a JSON list")

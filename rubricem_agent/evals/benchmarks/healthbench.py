@@ -15,10 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from rubricem_agent.evals import base
+from rubricem_agent.data.chatml import ChatTurn
 from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals, ask
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import GPT, Rules, drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -43,11 +47,11 @@ class RubricItem(FileRow):
         return f"[{self.points}] {self.criterion}"
 
 
-class HealthBenchGold(base.Gold):
+class HealthBenchGold(Gold):
     """A row of the file: a conversation, its rubric and its tags."""
 
     id: Text = Field(validation_alias="prompt_id", min_length=1)
-    prompt: tuple[base.ChatTurn, ...] = Field(min_length=1)
+    prompt: tuple[ChatTurn, ...] = Field(min_length=1)
     rubrics: tuple[RubricItem, ...]
     example_tags: tuple[Text, ...]
 
@@ -63,16 +67,16 @@ load = rows_loader(
 )
 
 
-def render(turns: Iterable[base.ChatTurn]) -> str:
+def render(turns: Iterable[ChatTurn]) -> str:
     """Turns as "role: content" with a blank line between."""
     return "\n\n".join(f"{turn.role}: {turn.content}" for turn in turns)
 
 
-def question_of(example: base.Example, grader: Grader) -> str:
+def question_of(example: Example, grader: Grader) -> str:
     """The conversation as the agent gets it: DR Tulu names the turns after patient and physician, around the question."""
     if grader.rules.mode != "drtulu":
         return example.prompt_text
-    *earlier, last = example.turns or (base.ChatTurn(role="user", content=example.prompt_text),)
+    *earlier, last = example.turns or (ChatTurn(role="user", content=example.prompt_text),)
     if not earlier:
         return grader.user_prompt("healthbench_one", question=last.content)
     names = {"user": "Patient", "assistant": "Physician"}
@@ -80,29 +84,29 @@ def question_of(example: base.Example, grader: Grader) -> str:
     return grader.user_prompt("healthbench_many", talk=talk, question=last.content)
 
 
-def parse_verdict(reply: str) -> bool | base.Unparsed:
+def parse_verdict(reply: str) -> bool | Unparsed:
     """Whether the judge says that the criterion is met; `Unparsed` where the official scorer asks again.
 
     A bare number, null or boolean raises ScoringError("TypeError"): the official code looks for a key in it.
     """
     # Only a fence labelled json is removed at the front: a bare one stays, fails to parse and is asked again.
-    verdict = base.parse_json(reply.strip().removeprefix("```json").removesuffix("```").strip())
-    if isinstance(verdict, base.Unparsed):
+    verdict = parse_json(reply.strip().removeprefix("```json").removesuffix("```").strip())
+    if isinstance(verdict, Unparsed):
         return verdict
     if isinstance(verdict, dict):
         met = verdict.get("criteria_met")
-        return met if isinstance(met, bool) else base.Unparsed("criteria_met is not true or false")
+        return met if isinstance(met, bool) else Unparsed("criteria_met is not true or false")
     if isinstance(verdict, list | str) and "criteria_met" not in verdict:
-        return base.Unparsed(f"the reply is a JSON {type(verdict).__name__}, not an object")
-    raise base.ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
+        return Unparsed(f"the reply is a JSON {type(verdict).__name__}, not an object")
+    raise ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
 
 
-def read_verdict(reply: str) -> bool | base.Unparsed:
+def read_verdict(reply: str) -> bool | Unparsed:
     """The verdict as the official parse reads it; where that would stop the run, ours asks again."""
     try:
         return parse_verdict(reply)
-    except base.ScoringError as refusal:
-        return base.Unparsed(refusal.reason)
+    except ScoringError as refusal:
+        return Unparsed(refusal.reason)
 
 
 def points_share(items: Iterable[tuple[RubricItem, bool]]) -> float | None:
@@ -122,17 +126,17 @@ def score_example(
     """
     if not rubrics:
         # The official code maps over the items with a pool of min(threads, items) workers, and a pool of 0 is refused.
-        raise base.ScoringError("ValueError", "the example has no rubric item")
+        raise ScoringError("ValueError", "the example has no rubric item")
     graded = list(zip(rubrics, met, strict=True))
     overall = points_share(graded)
     if overall is None:
-        raise base.ScoringError("AssertionError", "no rubric item has positive points")
+        raise ScoringError("AssertionError", "no rubric item has positive points")
     if len(set(example_tags)) != len(example_tags):
-        raise base.ScoringError("AssertionError", f"an example tag is given twice in {list(example_tags)}")
+        raise ScoringError("AssertionError", f"an example tag is given twice in {list(example_tags)}")
     by_tag: dict[str, list[tuple[RubricItem, bool]]] = {}
     for rubric, is_met in graded:
         if len(set(rubric.tags)) != len(rubric.tags):
-            raise base.ScoringError("AssertionError", f"a rubric item carries a tag twice: {list(rubric.tags)}")
+            raise ScoringError("AssertionError", f"a rubric item carries a tag twice: {list(rubric.tags)}")
         for tag in rubric.tags:
             by_tag.setdefault(tag, []).append((rubric, is_met))
     shares = {tag: points_share(items) for tag, items in by_tag.items()}
@@ -196,9 +200,9 @@ def grade(case: Case, grader: Grader) -> Grading:
     """
     gold = case.gold_as(HealthBenchGold)
     # DR Tulu's judge sees the conversation as its agent got it: one user turn.
-    flat = (base.ChatTurn(role="user", content=question_of(case.example, grader)),)
+    flat = (ChatTurn(role="user", content=question_of(case.example, grader)),)
     turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
-    conversation = render((*turns, base.ChatTurn(role="assistant", content=case.answer.text)))
+    conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
     verdicts, unreadable = yield from ask(
         grader.question(
             f"item-{number}", "healthbench", parse=read_verdict, conversation=conversation, criterion=item.for_judge()
@@ -207,20 +211,20 @@ def grade(case: Case, grader: Grader) -> Grading:
     )
     labels = {f"item-{number}": str(met) for number, met in enumerate(verdicts) if isinstance(met, bool)}
     pairs = zip(gold.rubrics, verdicts, strict=True)
-    met = [item.points < 0 if isinstance(verdict, base.Unparsed) else verdict for item, verdict in pairs]
+    met = [item.points < 0 if isinstance(verdict, Unparsed) else verdict for item, verdict in pairs]
     worst = points_share(zip(gold.rubrics, met, strict=True)) or 0.0
     try:
         if len(labels) < len(verdicts):
-            raise base.ScoringError(NEVER_PARSABLE, "none of 1 judge replies holds a verdict")
+            raise ScoringError(NEVER_PARSABLE, "none of 1 judge replies holds a verdict")
         metrics = score_example(gold.rubrics, gold.example_tags, met=met)
-    except base.ScoringError as refusal:
+    except ScoringError as refusal:
         if not grader.rules.is_strict or points_share((item, True) for item in gold.rubrics) is None:
             return Grade(None, worst, refusal.reason, labels=labels, unreadable=unreadable)
         metrics = {"overall_score": worst}
     return Grade(metrics["overall_score"], worst, metrics=metrics, labels=labels, unreadable=unreadable)
 
 
-def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The official means, clipped after averaging; those of DR Tulu are not clipped."""
     examples = [grade.metrics for grade in grades if grade.score is not None]
     if rules.mode == "drtulu":
@@ -231,7 +235,7 @@ def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
 
 
 # Officially asked without limit; ten tries end a judge that never gives a verdict.
-OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
+OFFICIAL = official_rules(GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="healthbench",
     title="HealthBench",
@@ -239,7 +243,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
     official=OFFICIAL,
-    drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
+    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     is_long=True,
     question=question_of,
     hub="hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",

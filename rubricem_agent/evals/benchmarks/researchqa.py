@@ -11,10 +11,13 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import json_array, rows_loader
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask, numbered
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.rules import drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -27,7 +30,7 @@ _ItemText = Annotated[Text, BeforeValidator(lambda item: item.get("rubric_item")
 """The file has an object with the text around each item."""
 
 
-class ResearchQAGold(base.Gold):
+class ResearchQAGold(Gold):
     """A row of the file: the question, its rubric items in file order, and its field of research."""
 
     id: Text = Field(min_length=1)
@@ -42,7 +45,7 @@ load = rows_loader("researchqa", json_array, ResearchQAGold, prompt=lambda row: 
 def level_of(label: str) -> int:
     """1 to 5. Exact and case-sensitive: anything else raises ScoringError("KeyError"), which officially ends the run."""
     if label not in LEVELS:
-        raise base.ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
+        raise ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
     return LEVELS[label]
 
 
@@ -50,15 +53,15 @@ def coverage_of(labels: Sequence[str]) -> float:
     """The mean normalised level over the items of one question. Labels are looked up before the division."""
     levels = [level_of(label) for label in labels]
     if not levels:
-        raise base.ScoringError("ZeroDivisionError", "the question has no rubric item")
+        raise ScoringError("ZeroDivisionError", "the question has no rubric item")
     return sum((level - 1) / 4 for level in levels) / len(levels)
 
 
-def parse_batch(reply: str, *, size: int) -> list[str] | base.Unparsed:
+def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
     """The lines of a reply, stripped, blanks dropped; `Unparsed` unless there is exactly one per item."""
     # Only a newline separates, as in the official split: a form feed inside a line does not make two.
     lines = [line.strip() for line in reply.split("\n") if line.strip()]
-    return lines if len(lines) == size else base.Unparsed(f"{len(lines)} lines for {size} items")
+    return lines if len(lines) == size else Unparsed(f"{len(lines)} lines for {size} items")
 
 
 def grade(case: Case, grader: Grader) -> Grading:
@@ -79,20 +82,20 @@ def grade(case: Case, grader: Grader) -> Grading:
     )
     labels: list[str] = []
     for batch, lines in zip(batches, parsed, strict=True):
-        failed += not isinstance(lines, base.Unparsed) and not LEVELS.keys() >= set(lines)
-        labels += [""] * len(batch) if isinstance(lines, base.Unparsed) else lines
+        failed += not isinstance(lines, Unparsed) and not LEVELS.keys() >= set(lines)
+        labels += [""] * len(batch) if isinstance(lines, Unparsed) else lines
     readable = {f"item-{number}": label for number, label in enumerate(labels) if label in LEVELS}
     try:
         if "" in labels:
-            raise base.ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
+            raise ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
         coverage = coverage_of(labels)
-    except base.ScoringError as refusal:
+    except ScoringError as refusal:
         return grader.excluded(refusal.reason, unreadable=failed)._replace(labels=readable)
     by_domain = {f"domain:{gold.general_domain}": coverage} if gold.general_domain else {}
     return Grade(coverage, coverage, metrics=by_domain, labels=readable, unreadable=failed)
 
 
-OFFICIAL = base.official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
+OFFICIAL = official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
 BENCHMARK = Benchmark(
     name="researchqa",
     title="ResearchQA",
@@ -100,7 +103,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "coverage", prompts=("researchqa",)),
     official=OFFICIAL,
-    drtulu=base.drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
+    drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
     is_long=True,
     hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
     guidance="Answer in about 250 words, with citations.",

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, JsonValue
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.reply_parsing import Unparsed, as_number, parse_json
+from rubricem_agent.evals.rules import GEMINI_PRO, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -25,7 +27,7 @@ class WeightedCriterion(FileRow):
     axis: Text
 
 
-class ResearchRubricsGold(base.Gold):
+class ResearchRubricsGold(Gold):
     """A row of the file: the task and its rubric."""
 
     id: Text = Field(validation_alias="sample_id", min_length=1)
@@ -36,17 +38,17 @@ class ResearchRubricsGold(base.Gold):
 load = rows_loader("researchrubrics", json_lines, ResearchRubricsGold, prompt=lambda row: row.prompt, num_rows=101)
 
 
-def parse_verdict(reply: str) -> tuple[JsonValue, float] | base.Unparsed:
+def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
     """Verdict and score of one reply; the verdict never enters the arithmetic.
 
     A fenced reply fails, and so does one whose score or confidence is not a number. A fraction is accepted: the official code turns `score` into a float without further checks.
     """
-    parsed = base.parse_json(reply)
+    parsed = parse_json(reply)
     if not isinstance(parsed, dict):
-        return parsed if isinstance(parsed, base.Unparsed) else base.Unparsed("the reply is not a JSON object")
-    score, confidence = base.as_number(parsed.get("score")), base.as_number(parsed.get("confidence"))
+        return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON object")
+    score, confidence = as_number(parsed.get("score")), as_number(parsed.get("confidence"))
     if score is None or confidence is None:
-        return base.Unparsed("score or confidence is not a number")
+        return Unparsed("score or confidence is not a number")
     return parsed.get("verdict"), score
 
 
@@ -89,7 +91,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         )
         for number, item in enumerate(rubrics)
     )
-    scores = [None if isinstance(verdict, base.Unparsed) else verdict[1] for verdict in verdicts]
+    scores = [None if isinstance(verdict, Unparsed) else verdict[1] for verdict in verdicts]
     weights = [item.weight for item in rubrics]
     # The worst case of an item without a readable verdict: it is satisfied where the weight is negative.
     pairs = zip(scores, weights, strict=True)
@@ -121,7 +123,7 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "compliance", prompts=("researchrubrics",)),
-    official=base.official_rules(base.GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
+    official=official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
     is_long=True,
     hub="hf:ScaleAI/researchrubrics/processed_data.jsonl",
     ids="sample_id of the data file",

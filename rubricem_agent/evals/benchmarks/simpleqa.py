@@ -10,10 +10,12 @@ from functools import partial
 
 from pydantic import Field
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, Rules, drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -22,7 +24,7 @@ _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
 """What the judge was asked for, or spells out in its place; the official parse finds a letter in any other prose too."""
 
 
-class SimpleQAGold(base.Gold):
+class SimpleQAGold(Gold):
     """A row of the file; the metadata have the topic and the source urls."""
 
     problem: Text = Field(min_length=1)
@@ -64,7 +66,7 @@ def rates(letters: Sequence[str]) -> dict[str, float]:
     """
     if not letters:
         # The official code maps over the answers with a pool of min(threads, answers) workers: 0 is refused.
-        raise base.ScoringError("ValueError", "there is no answer to score")
+        raise ScoringError("ValueError", "there is no answer to score")
     correct, incorrect, not_attempted = (letters.count(letter) / len(letters) for letter in "ABC")
     attempted = correct + incorrect
     accuracy = correct / attempted if attempted > 0 else 0.0
@@ -93,13 +95,13 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(score, worst, labels={"grade": letter}, unreadable=int(not is_readable))
 
 
-def total(grades: Sequence[Grade], rules: base.Rules) -> Totals:
+def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The rates."""
     letters = [grade.labels["grade"] for grade in grades if grade.labels]
     return rates(letters) if letters else {"correct": None}
 
 
-OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=1, sampling="simple_evals")
+OFFICIAL = official_rules(GPT, temperature=0.5, tries=1, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="simpleqa",
     title="SimpleQA",
@@ -107,7 +109,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
-    drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000),
+    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
-    guidance=base.SHORT_GUIDANCE,
+    guidance=SHORT_GUIDANCE,
 )

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_array, load_short_form, read_row, read_utf8
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, mean_metrics
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, Rules, drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -34,7 +36,7 @@ SupportingFact = tuple[Text, int | Text]
 """The title of an article and the number of the sentence in it."""
 
 
-class TwoWikiGold(base.Gold):
+class TwoWikiGold(Gold):
     """A row of the official file; a recorded case has the gold side alone."""
 
     id: Text = Field(validation_alias="_id", min_length=1)
@@ -49,17 +51,17 @@ class TwoWikiGold(base.Gold):
         return (self.answer,)
 
 
-def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """The official array, or DR Tulu's lines, identified by the first character.
 
     No official row count or hash is known of the array.
     """
-    path = base.required(paths.path, "the benchmark twowiki")
+    path = required(paths.path, "the benchmark twowiki")
     if not read_utf8(path).lstrip().startswith("["):
         return load_short_form(path, any_version=any_version, num_rows=1000)
     elements = json_array(path)
     rows = [read_row(element, TwoWikiGold) for element in elements]
-    examples = [base.Example(id=row.id, prompt_text=row.question) for row in rows if row.question]
+    examples = [Example(id=row.id, prompt_text=row.question) for row in rows if row.question]
     for element, row in zip(elements, rows, strict=True):
         if row.question is None:
             raise FileFormatError(f"{element.where}: the field question is missing. Download the official file.")
@@ -132,7 +134,7 @@ def drtulu_f1(prediction: Text, gold_answers: tuple[Text, ...]) -> float:
     """DR Tulu's F1: no special case for yes and no, and the label stays in."""
     scores = [token_overlap(prediction, gold)[0] for gold in gold_answers]
     if not scores:
-        raise base.ScoringError("ValueError", "there is no gold answer")
+        raise ScoringError("ValueError", "there is no gold answer")
     return max(scores)
 
 
@@ -163,12 +165,12 @@ def yes_no_grade(case: Case, grader: Grader) -> Grading:
     )
 
 
-def yes_no_grader(rules: base.Rules) -> Grader:
+def yes_no_grader(rules: Rules) -> Grader:
     """DR Tulu's judge of 2WikiMultihopQA and WebWalkerQA."""
     return Grader(rules, yes_no_grade, "accuracy", prompts=("short_answer",), is_binary=True)
 
 
-def make_grader(rules: base.Rules) -> Grader:
+def make_grader(rules: Rules) -> Grader:
     """The official strings, or DR Tulu's judge."""
     if rules.mode == "drtulu":
         return yes_no_grader(rules)
@@ -183,9 +185,9 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=make_grader,
-    official=base.official_rules(""),
-    drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
+    official=official_rules(""),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
     hub="github.com/Alab-NII/2wikimultihop",
-    guidance=base.SHORT_GUIDANCE,
+    guidance=SHORT_GUIDANCE,
     ids="_id of the official file; row numbers from 0 of DR Tulu's",
 )

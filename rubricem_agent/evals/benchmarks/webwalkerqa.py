@@ -11,10 +11,12 @@ from typing import Literal
 
 from pydantic import AliasPath, Field
 
-from rubricem_agent.evals import base, grading
+from rubricem_agent.evals import grading
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_lines, load_short_form, read_numbered, read_utf8
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, Rules, drtulu_rules, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -26,7 +28,7 @@ _GRADE = re.compile(r"grade:\s*(correct|incorrect)", re.IGNORECASE)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class WebWalkerGold(base.Gold):
+class WebWalkerGold(Gold):
     """A row of the file. The page where a walk would start is not given to search agents."""
 
     question: Text = Field(min_length=1)
@@ -39,13 +41,13 @@ class WebWalkerGold(base.Gold):
         return (self.answer,)
 
 
-def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """The official lines or DR Tulu's, identified by the first line. The row number from 0 is the id."""
-    path = base.required(paths.path, "the benchmark webwalkerqa")
+    path = required(paths.path, "the benchmark webwalkerqa")
     if '"messages"' in read_utf8(path).split("\n", 1)[0]:
         return load_short_form(path, any_version=any_version, num_rows=NUM_ROWS)
     rows = read_numbered(json_lines(path), WebWalkerGold)
-    examples = [base.Example(id=row.id, prompt_text=row.question) for row in rows]
+    examples = [Example(id=row.id, prompt_text=row.question) for row in rows]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=NUM_ROWS)
 
 
@@ -88,12 +90,12 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     return grading.Grade(float(score), float(score), metrics=metrics, labels={"grade": str(score)})
 
 
-def total(grades: Sequence[grading.Grade], rules: base.Rules) -> grading.Totals:
+def total(grades: Sequence[grading.Grade], rules: Rules) -> grading.Totals:
     """Accuracy overall and per cell; an empty cell is None."""
     return {"overall": grading.mean_score(grades), **dict.fromkeys(CELLS), **grading.mean_metrics(grades)}
 
 
-def make_grader(rules: base.Rules) -> grading.Grader:
+def make_grader(rules: Rules) -> grading.Grader:
     """The official judge, or DR Tulu's."""
     if rules.mode == "drtulu":
         return yes_no_grader(rules)
@@ -106,8 +108,8 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=make_grader,
-    official=base.official_rules("gpt-4", tries=1),
-    drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
+    official=official_rules("gpt-4", tries=1),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
     hub="huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",
-    guidance=base.SHORT_GUIDANCE,
+    guidance=SHORT_GUIDANCE,
 )

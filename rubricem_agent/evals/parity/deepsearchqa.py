@@ -2,7 +2,6 @@
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.deepsearchqa import (
     MACRO,
     Outcome,
@@ -13,6 +12,7 @@ from rubricem_agent.evals.benchmarks.deepsearchqa import (
     wald_text,
 )
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 
 
@@ -29,7 +29,7 @@ def recorded_aggregate(items: tuple[dict[str, JsonValue], ...]) -> object:
     for item in items:
         try:
             outcomes.append(rate(str(item.get("response") or ""), str(item.get("judge_text") or "")))
-        except base.ScoringError:
+        except ScoringError:
             outcomes.append(None)
     unrounded = macro_scores(outcomes) or dict.fromkeys(MACRO)
     return {"official": official_summary(outcomes), "macro_unrounded": unrounded}

@@ -1,8 +1,8 @@
 """Recorded verdicts of DRACO: the score of one task, and what one reply of the judge says."""
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.draco import DracoCriterion, normalized_score, parse_status
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_env.domain.base import Text
 
 
@@ -14,7 +14,7 @@ def recorded_task(criteria: tuple[DracoCriterion, ...], met: tuple[bool, ...]) -
 
 def recorded_status(judge_text: Text) -> object:
     status = parse_status(judge_text)
-    return {"met": None if isinstance(status, base.Unparsed) else status}
+    return {"met": None if isinstance(status, Unparsed) else status}
 
 
 UNITS = {"task": Unit(recorded_task), "status": Unit(recorded_status)}

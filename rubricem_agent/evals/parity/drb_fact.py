@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.drb_fact import (
     MARKDOWN_LINK,
     MAX_TRIES,
@@ -17,6 +16,8 @@ from rubricem_agent.evals.benchmarks.drb_fact import (
 )
 from rubricem_agent.evals.parity.recorded_judge import CountedScoringError, RecordedJudge
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 
 
@@ -35,7 +36,7 @@ def deduplicate(facts_by_url: Sequence[tuple[str, Sequence[str]]], *, replies: S
         named = judge.first_parsed(parse_named, tries=MAX_TRIES)
         try:
             kept[url] = named_facts(facts, named)
-        except base.ScoringError as error:
+        except ScoringError as error:
             raise CountedScoringError(error.official, error.reason, judge_calls=judge.calls) from error
     return kept, judge.calls
 
@@ -62,10 +63,10 @@ def recorded_validation(
 ) -> object:
     """The results for all facts of one url. An empty page is judged; an absent one is an error without a call."""
     judge = RecordedJudge(judge_replies)
-    results: Validation = base.Unparsed("there is no page, or no prompt of its language")
+    results: Validation = Unparsed("there is no page, or no prompt of its language")
     if reference is not None and article_id and language in ("zh", "en"):
         results = judge.first_parsed(partial(parse_validation, num_facts=len(facts)), tries=MAX_TRIES)
-    failed = isinstance(results, base.Unparsed)
+    failed = isinstance(results, Unparsed)
     return {"validate_res": [] if failed else results, "has_error": failed, "judge_calls": judge.calls}
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import ScoringError, official_field
 from rubricem_agent.evals.extraction import extract_answer
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.scoring_error import ScoringError, official_field
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import Snippet
 

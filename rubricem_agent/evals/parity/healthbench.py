@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import JsonValue
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks import healthbench
 from rubricem_agent.evals.benchmarks.healthbench import RubricItem
 from rubricem_agent.evals.parity.recorded_judge import CountedScoringError, RecordedJudge, judges_of
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.reply_parsing import parse_json
 from rubricem_env.domain.base import Text
 
 
@@ -39,7 +39,7 @@ def inspect_met(judge: RecordedJudge) -> JsonValue:
             continue
         text = reply.strip()
         text = text.removeprefix("```json") if text.startswith("```json") else text.removeprefix("```")
-        parsed = base.parse_json(text.removesuffix("```").strip())
+        parsed = parse_json(text.removesuffix("```").strip())
         last = parsed if isinstance(parsed, dict) else {}
         if isinstance(last.get("criteria_met"), bool):
             break

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from rubricem_agent.evals.base import ScoringError, Unparsed
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.errors import FileFormatError
 
 ValueT = TypeVar("ValueT")

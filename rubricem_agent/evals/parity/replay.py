@@ -15,11 +15,12 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals.base import ScoringError, shown
 from rubricem_agent.evals.files import Advice, json_lines
 from rubricem_agent.evals.parity.recorded_judge import CountedScoringError
 from rubricem_agent.evals.parity.suite import UNITS
 from rubricem_agent.evals.parity.unit import Scorer
+from rubricem_agent.evals.scoring_error import ScoringError
+from rubricem_agent.evals.shown_value import shown
 from rubricem_env.domain.base import Frozen, Text, well_formed
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem, validating

@@ -4,12 +4,13 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.researchqa import OFFICIAL_BATCH, coverage_of, level_of, parse_batch
 from rubricem_agent.evals.files import FileRow
 from rubricem_agent.evals.grading import mean_of
 from rubricem_agent.evals.parity.recorded_judge import CountedScoringError, RecordedJudge
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 
@@ -56,13 +57,13 @@ def recorded_run(
             # Only a wrong number of lines is asked again; a failed request drops the question at once.
             batch = judge.first_parsed(parse, tries=MAX_TRIES, ends_at_failure=True)
             calls += judge.calls
-            if isinstance(batch, base.Unparsed):
+            if isinstance(batch, Unparsed):
                 break
             labels.extend(batch)
         else:
             try:
                 coverages.append((question.id, coverage_of(labels)))
-            except base.ScoringError as error:
+            except ScoringError as error:
                 raise CountedScoringError(error.official, error.reason, judge_calls=calls) from error
     return {
         "scored_item_ids": [item_id for item_id, _ in coverages],

@@ -2,12 +2,12 @@
 
 from pydantic import Field
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance, parse_verdict
 from rubricem_agent.evals.files import FileRow
 from rubricem_agent.evals.grading import mean_of
 from rubricem_agent.evals.parity.recorded_judge import judges_of
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 
@@ -35,9 +35,9 @@ def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[
     """
     judges = judges_of(judge_replies, rubrics)
     items = [judge.first_parsed(parse_verdict, tries=MAX_TRIES) for judge in judges]
-    scores = [None if isinstance(item, base.Unparsed) else item[1] for item in items]
+    scores = [None if isinstance(item, Unparsed) else item[1] for item in items]
     return {
-        "verdicts": ["Error" if isinstance(item, base.Unparsed) else item[0] for item in items],
+        "verdicts": ["Error" if isinstance(item, Unparsed) else item[0] for item in items],
         "scores": [score or 0.0 for score in scores],
         "success": [score is not None for score in scores],
         "compliance_score": compliance(scores, [rubric.weight for rubric in rubrics]),

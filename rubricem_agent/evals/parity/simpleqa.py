@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.simpleqa import parse_letter, parse_standalone_letter, rates
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 
 _MEANINGS = {"is_correct": "A", "is_incorrect": "B", "is_not_attempted": "C"}
@@ -15,7 +15,7 @@ _MEANINGS = {"is_correct": "A", "is_incorrect": "B", "is_not_attempted": "C"}
 def official_metrics(letters: Sequence[str]) -> dict[str, float]:
     """Mean and population standard deviation of each indicator, by the official names. `score` is is_correct again."""
     if not letters:
-        raise base.ScoringError("ValueError", "there is no answer to score")
+        raise ScoringError("ValueError", "there is no answer to score")
     metrics: dict[str, float] = {}
     for name, letter in {**_MEANINGS, "score": "A"}.items():
         indicator = np.asarray([given == letter for given in letters])

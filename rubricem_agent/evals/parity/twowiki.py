@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.benchmarks.twowiki import (
     NO_SCORE,
     PUNCTUATION,
@@ -26,6 +25,7 @@ from rubricem_agent.evals.benchmarks.twowiki import (
 )
 from rubricem_agent.evals.files import FileRow
 from rubricem_agent.evals.parity.unit import Unit
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 
 Aliases = Mapping[str, frozenset[str]]
@@ -54,14 +54,14 @@ def alternatives(
     assertion fails.
     """
     if ids and len(ids) != len(evidences):
-        raise base.ScoringError("AssertionError", f"{len(ids)} evidence ids for {len(evidences)} evidences")
+        raise ScoringError("AssertionError", f"{len(ids)} evidence ids for {len(evidences)} evidences")
     written: list[set[tuple[str, ...]]] = []
     for position, (subject, relation, target) in enumerate(evidences):
         subjects, targets = {subject}, {target}
         if ids:
             subject_id, relation_id, target_id = ids[position]
             if relation_id != relation:
-                raise base.ScoringError("AssertionError", f"relation {relation!r} has the id {relation_id!r}")
+                raise ScoringError("AssertionError", f"relation {relation!r} has the id {relation_id!r}")
             subjects |= aliases.get(subject_id, frozenset())
             targets |= aliases.get(target_id, frozenset())
         pairs = itertools.product(subjects, targets)
@@ -114,7 +114,7 @@ def score_predictions(
     A question enters the joint scores only where all three parts are predicted.
     """
     if not gold:
-        raise base.ScoringError("ZeroDivisionError", "there is no gold question")
+        raise ScoringError("ZeroDivisionError", "there is no gold question")
     prefixes = ("", "sp_", "evi_", "joint_")
     totals = {prefix + measure: 0.0 for prefix in prefixes for measure in AnswerScore._fields}
     warnings: list[str] = []

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from rubricem_agent.evals.answers import answer_in_episodes, seed_of
-from rubricem_agent.evals.base import Example
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.records import AnswerRecord, CaseKey
 from rubricem_agent.evals.references import cross_references, within_references

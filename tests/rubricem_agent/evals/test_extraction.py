@@ -1,7 +1,7 @@
 import pytest
 
-from rubricem_agent.evals.base import CitationMode, Extraction, Rules
 from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, extract, judged_text, unboxed
+from rubricem_agent.evals.rules import CitationMode, Extraction, Rules
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'

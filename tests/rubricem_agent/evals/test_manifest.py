@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import EvaluationMode, Example
 from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.manifest import (
     Inputs,
     ablation_rows,
@@ -16,6 +16,7 @@ from rubricem_agent.evals.manifest import (
     seen_keys,
     without_seen,
 )
+from rubricem_agent.evals.rules import EvaluationMode
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key

@@ -3,8 +3,8 @@ import json
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import Unparsed
 from rubricem_agent.evals.benchmarks.drb import DIMENSIONS, RaceCriterion, TaskCriteria, parse_scores, score_task
+from rubricem_agent.evals.reply_parsing import Unparsed
 
 CRITERIA = TaskCriteria(
     id=1,

@@ -1,8 +1,9 @@
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import ScoringError, Unparsed
 from rubricem_agent.evals.benchmarks.drb_fact import parse_validation, score_records
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.scoring_error import ScoringError
 
 ONE = '[{"idx": 1, "result": "supported"}]'
 

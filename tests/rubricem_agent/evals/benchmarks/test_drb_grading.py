@@ -2,10 +2,11 @@
 
 import json
 
-from rubricem_agent.evals.base import EvaluationMode, Example
 from rubricem_agent.evals.benchmarks.drb import BENCHMARK, DIMENSIONS, DrbGold, TaskCriteria
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, Grader, replay
+from rubricem_agent.evals.rules import EvaluationMode
 from rubricem_agent.evals.suite import rules_for
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 

@@ -1,6 +1,6 @@
 from rubricem_agent.data.chatml import ChatTurn
-from rubricem_agent.evals.base import Example
 from rubricem_agent.evals.benchmarks.healthbench import BENCHMARK, HealthBenchGold, RubricItem, question_of, render
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, replay
 from rubricem_agent.evals.suite import rules_for

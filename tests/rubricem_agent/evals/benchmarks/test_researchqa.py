@@ -1,5 +1,5 @@
-from rubricem_agent.evals.base import Unparsed
 from rubricem_agent.evals.benchmarks.researchqa import parse_batch
+from rubricem_agent.evals.reply_parsing import Unparsed
 
 
 def test_a_batch_needs_one_line_per_item_and_blank_lines_do_not_count() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.benchmarks.simpleqa import parse_standalone_letter, rates, strict_letter
+from rubricem_agent.evals.scoring_error import ScoringError
 
 
 def test_the_strict_letter_stands_alone_and_none_is_the_worst_case() -> None:

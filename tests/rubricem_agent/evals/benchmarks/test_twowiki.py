@@ -1,7 +1,7 @@
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.benchmarks.twowiki import drtulu_exact, drtulu_f1
+from rubricem_agent.evals.scoring_error import ScoringError
 
 
 def test_dr_tulu_takes_its_label_off_for_exact_match_only() -> None:

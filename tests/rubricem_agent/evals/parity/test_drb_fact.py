@@ -1,7 +1,7 @@
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.parity.drb_fact import deduplicate, recorded_validation
+from rubricem_agent.evals.scoring_error import ScoringError
 
 ONE = '[{"idx": 1, "result": "supported"}]'
 

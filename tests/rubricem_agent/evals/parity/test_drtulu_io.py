@@ -1,8 +1,8 @@
 import pytest
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.parity.drtulu_io import format_record
+from rubricem_agent.evals.scoring_error import ScoringError
 
 SNIPPET = "<snippet id=s-0>\nTitle: T\nURL: http://a\nSnippet: body\n</snippet>"
 

@@ -1,6 +1,5 @@
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.parity.twowiki import (
     Predictions,
     alternatives,
@@ -8,6 +7,7 @@ from rubricem_agent.evals.parity.twowiki import (
     score_predictions,
     score_supporting_facts,
 )
+from rubricem_agent.evals.scoring_error import ScoringError
 
 
 def predict(**parts: object) -> Predictions:

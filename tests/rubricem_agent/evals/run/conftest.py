@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import EvaluationMode
+from rubricem_agent.evals.rules import EvaluationMode
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation

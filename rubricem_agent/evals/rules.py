@@ -1,0 +1,77 @@
+"""The protocol that a mode fixes for a benchmark. Every number is reported together with its mode.
+
+official   the benchmark's own scorer
+drtulu     DR Tulu's protocol, which the paper says that it shares
+strict     as official, but replies are read without quirks and every failure counts as the worst case
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.trajectory import AnswerFormat
+
+EvaluationMode = Literal["official", "drtulu", "strict"]
+
+
+SubsetRule = Literal["simple_evals", "drtulu", "first"]
+"""The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
+
+
+CitationMode = Literal["kept", "dropped", "numbered"]
+"""What the judge reads of cite tags: the tags; the claims alone; or the claims with [n] and a list of references."""
+
+
+Extraction = Literal["answer_tag", "predecessor"]
+"""How the answer is extracted: from the answer tags, or by DR Tulu's rule (`predecessor` in records)."""
+
+
+class Rules(Frozen):
+    """Everything that a mode fixes for one benchmark."""
+
+    mode: EvaluationMode
+    judge: Text
+    """The model that the published numbers were made with; empty where no model judges."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    max_output_tokens: Annotated[int, Field(ge=1)] = 2048
+    tries: Annotated[int, Field(ge=1)] = 3
+    """Replies requested before a question counts as unreadable."""
+    batch_size: Annotated[int, Field(ge=1)] = 1
+    clips_mean: bool = False
+    sampling: SubsetRule = "first"
+    citations: CitationMode = "dropped"
+    extraction: Extraction = "answer_tag"
+    answer_format: AnswerFormat | None = None
+    """What the agent is asked for, where it is not the benchmark's own format."""
+
+    @property
+    def is_strict(self) -> bool:
+        return self.mode == "strict"
+
+
+def official_rules(judge: str, **changes: object) -> Rules:
+    """The rules of the official mode; `changes` are fields that differ from the defaults."""
+    return Rules.model_validate({"mode": "official", "judge": judge, **changes})
+
+
+def drtulu_rules(official: Rules, **changes: object) -> Rules:
+    """The official rules as DR Tulu changes them for every benchmark; `changes` are those of one benchmark."""
+    shared = {
+        "mode": "drtulu",
+        "temperature": 0.0,
+        "extraction": "predecessor",
+        "citations": "kept",
+        "sampling": "drtulu",
+        "clips_mean": False,
+    }
+    return official.model_copy(update={**shared, **changes})
+
+
+SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
+
+
+GPT = "gpt-4.1-2025-04-14"
+
+
+GEMINI_PRO = "gemini-2.5-pro-preview-06-05"
