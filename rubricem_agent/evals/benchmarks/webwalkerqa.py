@@ -13,7 +13,7 @@ from pydantic import AliasPath, Field
 
 from rubricem_agent.evals import grading
 from rubricem_agent.evals.benchmark import Benchmark
-from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
+from rubricem_agent.evals.benchmarks.drtulu_short_answer import yes_no_grader
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_lines, load_short_form, read_numbered, read_utf8
 from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, Rules, drtulu_rules, official_rules

@@ -2,7 +2,9 @@
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.benchmarks.drb import DIMENSIONS, TaskCriteria, parse_scores, score_or_error
+from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, TaskCriteria
+from rubricem_agent.evals.benchmarks.drb_race import score_or_error
+from rubricem_agent.evals.benchmarks.drb_reply import parse_scores
 from rubricem_agent.evals.parity.recorded_judge import RecordedJudge
 from rubricem_agent.evals.parity.unit import Unit
 from rubricem_env.domain.base import Text

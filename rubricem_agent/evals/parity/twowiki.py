@@ -10,19 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
-from rubricem_agent.evals.benchmarks.twowiki import (
+from rubricem_agent.evals.benchmarks.answer_overlap import (
     NO_SCORE,
     PUNCTUATION,
     AnswerScore,
-    EvidenceTriple,
-    SupportingFact,
-    TwoWikiGold,
-    drtulu_exact,
-    drtulu_f1,
     harmonic_mean,
-    judge_says_correct,
     score_answer,
 )
+from rubricem_agent.evals.benchmarks.drtulu_short_answer import drtulu_exact, drtulu_f1, judge_says_correct
+from rubricem_agent.evals.benchmarks.twowiki import EvidenceTriple, SupportingFact, TwoWikiGold
 from rubricem_agent.evals.files import FileRow
 from rubricem_agent.evals.parity.unit import Unit
 from rubricem_agent.evals.scoring_error import ScoringError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.benchmarks.drb import DIMENSIONS, DrbGold, TaskCriteria
+from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, DrbGold, TaskCriteria
 from rubricem_agent.evals.benchmarks.researchqa import ResearchQAGold
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
 from rubricem_agent.evals.dataset import Example

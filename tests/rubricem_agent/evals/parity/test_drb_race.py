@@ -2,7 +2,7 @@ import json
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.benchmarks.drb import DIMENSIONS, RaceCriterion, TaskCriteria
+from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, RaceCriterion, TaskCriteria
 from rubricem_agent.evals.parity.drb_race import recorded_task
 
 CRITERIA = TaskCriteria(

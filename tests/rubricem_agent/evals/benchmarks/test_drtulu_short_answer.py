@@ -1,6 +1,6 @@
 import pytest
 
-from rubricem_agent.evals.benchmarks.twowiki import drtulu_exact, drtulu_f1
+from rubricem_agent.evals.benchmarks.drtulu_short_answer import drtulu_exact, drtulu_f1
 from rubricem_agent.evals.scoring_error import ScoringError
 
 
