@@ -14,7 +14,10 @@ from rubricem_records.sampling import Sampling
 
 MANIFEST_VERSION = 1
 
-MANIFEST_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE = "run.json", "answers.jsonl", "verdicts.jsonl", "scores.json"
+MANIFEST_FILE = "run.json"
+ANSWERS_FILE = "answers.jsonl"
+VERDICTS_FILE = "verdicts.jsonl"
+SCORES_FILE = "scores.json"
 
 
 class Inputs(Frozen):

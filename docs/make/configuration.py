@@ -52,7 +52,7 @@ ROOTS = (
     Root(PolicyConfig, "A policy", "In code, `rubricem_agent.wiring.models`; `--policy` names the first key."),
     Root(JudgeConfig, "A judge", "In code, `rubricem_agent.wiring.models`; `--judge` names the first key."),
     Root(BankConfig, "The rubric bank", "In code, `rubricem_agent.wiring.memory`."),
-    Root(EvalConfig, "An evaluation", "In code, `rubricem_agent.wiring.eval_plan`; the options of `rubricem eval run` are the same."),
+    Root(EvalConfig, "An evaluation", "In code, `rubricem_agent.wiring.eval_config`; the options of `rubricem eval run` are the same."),
 )  # fmt: skip
 
 

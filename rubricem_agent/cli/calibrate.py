@@ -10,21 +10,13 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, agreement_cells, open_judge
-from rubricem_agent.cli.terminal import (
-    INCOMPLETE,
-    PriceOption,
-    ProbeOption,
-    Terminal,
-    command,
-    inert,
-    parse_prices,
-    plain_table,
-)
+from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
 from rubricem_agent.config import RULES, JudgeConfig
 from rubricem_agent.evals.costs import cost_cells
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
-from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.wiring.prices import parse_prices
+from rubricem_agent.wiring.prompt_calibration import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines, read_text, validating
 from rubricem_env.domain.trajectory import load_trajectory

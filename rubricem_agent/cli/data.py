@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import (
-    INCOMPLETE,
-    ProbeOption,
-    Terminal,
-    command,
-    inert,
-    open_out,
-    parse_prices,
-    plain_table,
-)
+from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
 from rubricem_agent.config import SCRIPTED, TEACHER_NAMES, TeacherConfig, parse_teacher, read_mapping
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
@@ -31,6 +22,7 @@ from rubricem_agent.wiring.data import (
     teacher_prices,
 )
 from rubricem_agent.wiring.eval_plan import search_costs
+from rubricem_agent.wiring.prices import parse_prices
 from rubricem_agent.yaml_config import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent

@@ -1,7 +1,6 @@
-"""`rubricem eval` runs, reports, rescores and exports benchmarks; `rubricem parity` replays recorded verdicts."""
+"""`rubricem eval` runs, reports, rescores and exports benchmarks."""
 
 import asyncio
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,42 +10,23 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from rubricem_agent.cli.terminal import (
-    INCOMPLETE,
-    PriceOption,
-    ProbeOption,
-    Terminal,
-    command,
-    open_out,
-    parse_prices,
-    plain_table,
-    write_out,
-)
+from rubricem_agent.cli.terminal import INCOMPLETE, Terminal, command, open_out, plain_table, write_out
 from rubricem_agent.evals.costs import cost_cells
-from rubricem_agent.evals.parity import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_agent.evals.report import Summary, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_config import EvalConfig
-from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run, rescore_run
-from rubricem_agent.wiring.evals import FinishedRun, export_inspect_log, run_evaluation, run_over_ray
-from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run
+from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
+from rubricem_agent.wiring.evals_on_ray import run_over_ray
+from rubricem_agent.wiring.inspect_log import export_inspect_log
+from rubricem_agent.wiring.stored_runs import rescore_run
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_records.atomic_files import writing
 from rubricem_records.evaluation_names import name_of
 from rubricem_records.evaluation_scores import read_scores
 from rubricem_records.journal import NO_ROOM
 from rubricem_records.own_rows import lifetime
-from rubricem_records.sampling import Sampling
-
-_SHARD = re.compile(r"(\d+)/(\d+)")
-
-
-def _part(shard: str) -> tuple[int, int]:
-    part = _SHARD.fullmatch(shard)
-    if part is None:
-        raise ConfigError(f"--shard is {shard!r}; write the part and the number of parts, such as 2/8.")
-    return int(part[1]), int(part[2])
-
 
 _SHOWN_FAILURES = 5
 _PAGE_FILE = "report.html"
@@ -74,45 +54,20 @@ RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 def run(
     terminal: Terminal,
     options: EvalConfig,
-    judge: Annotated[list[str] | None, typer.Option(help="gemini:MODEL or openai:MODEL@URL; repeat for agreement.")] = (
-        None
-    ),
-    seen: Annotated[
-        list[Path] | None, typer.Option(help="Training data or a bank that must not hold the examples; repeatable.")
-    ] = None,
-    price: PriceOption = None,
-    temperature: Annotated[float, typer.Option(min=0, max=5, help="Of the policy; 0 takes the likeliest token.")] = 1.0,
-    top_p: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Draw from the likeliest tokens of this probability.")
-    ] = 1.0,
-    max_turn_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of one turn.")] = (
-        Sampling().max_turn_tokens
-    ),
-    shard: Annotated[str, typer.Option(help="Run part I of N: I/N.")] = "1/1",
-    ray: Annotated[int, typer.Option(min=0, help="Split the run into N parts on a Ray cluster; 0 runs it here.")] = 0,
-    no_probe: ProbeOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")] = False,
 ) -> None:
     """Answer the examples of a benchmark, have the answers judged, and print the scores with their mode.
 
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
-    changes = {
-        "judges": tuple(judge or ()),
-        "seen": tuple(seen or ()),
-        "prices": parse_prices(price or ()),
-        "sampling": Sampling(temperature=temperature, top_p=top_p, max_turn_tokens=max_turn_tokens),
-        "shard": _part(shard),
-        "probe": not no_probe,
-    }
-    planned = plan_run(options.model_copy(update=changes))
+    planned = plan_run(options)
     for note in planned.notes():
         terminal.warn(note)
     if dry_run:
         _close_dry_run(planned, terminal)
         return
     open_out(planned.config.folder)
-    finished = _run(planned, terminal, parts=ray)
+    finished = _run(planned, terminal)
     if not terminal.is_silent:
         _warn_of_failures(finished, terminal)
     summary = summarize([finished.scores])
@@ -128,10 +83,10 @@ def run(
         raise typer.Exit(INCOMPLETE)
 
 
-def _run(planned: PlannedEvaluation, terminal: Terminal, *, parts: int) -> FinishedRun:
+def _run(planned: PlannedEvaluation, terminal: Terminal) -> FinishedRun:
     try:
-        if parts:
-            return run_over_ray(planned.config, parts)
+        if planned.config.ray:
+            return run_over_ray(planned.config, planned.config.ray)
         with _progress(planned, terminal) as listener:
             return asyncio.run(run_evaluation(planned, listener=listener))
     except KeyboardInterrupt:
@@ -286,34 +241,3 @@ def _close(summary: Summary, terminal: Terminal) -> None:
         for judge in run.judges
     )
     terminal.close(summary, brief="\n".join(rows))
-
-
-@command
-def parity(
-    terminal: Terminal,
-    files: Annotated[list[Path], typer.Argument(help="Files of recorded verdicts, one JSON object per line.")],
-) -> None:
-    """Replay recorded verdicts; print agreed/total per file and every disagreement.
-
-    Exits with 0 where all agree, 1 where any differs, 2 where a file cannot be read; the others are still replayed.
-    """
-    document: list[dict[str, object]] = []
-    lines: list[str] = []
-    code = AGREED
-    with terminal.bar("replaying", len(files)) as advance:
-        for file in files:
-            try:
-                agreed, total, disagreements = replay(file)
-            except FileFormatError as unreadable:
-                code = max(code, UNREADABLE)
-                document.append({"file": str(file), "unreadable": str(unreadable)})
-                terminal.warn(f"rubricem: {unreadable}")
-            else:
-                code = max(code, DISAGREED if disagreements else AGREED)
-                differing = [{"id": case_id, "differences": found} for case_id, found in disagreements]
-                document.append({"file": str(file), "agreed": agreed, "total": total, "disagreements": differing})
-                lines.append(f"{file}: {agreed}/{total}")
-                lines += [f"  {case_id}: {each}" for case_id, found in disagreements for each in found]
-            advance(1)
-    terminal.close(document, "\n".join(lines), brief="\n".join(line for line in lines if line.startswith(" ")))
-    raise typer.Exit(code)

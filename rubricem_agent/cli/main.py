@@ -13,10 +13,11 @@ from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
-from rubricem_agent.cli.evals import eval_app, parity
+from rubricem_agent.cli.evals import eval_app
 from rubricem_agent.cli.init import init
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.judge import judge
+from rubricem_agent.cli.parity import parity
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.push import push
 from rubricem_agent.cli.report import report

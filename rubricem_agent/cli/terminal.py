@@ -12,28 +12,22 @@ from tempfile import TemporaryFile
 from typing import Annotated, get_type_hints
 
 import typer
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
+from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rubricem_agent.cli.model_options import model_options, read_model
+from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.llm.prices import Dollars
 from rubricem_records.atomic_files import writing
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
-ProbeOption = Annotated[
-    bool, typer.Option("--no-probe", help="Do not ask the models and the search engine for one token first.")
-]
-PriceOption = Annotated[
-    list[str] | None,
-    typer.Option(help="[MODEL=]IN,OUT: dollars for a million tokens; without MODEL, for each that has no list price."),
-]
+ProbeOption = Annotated[bool, typer.Option("--no-probe", help=NO_PROBE_HELP)]
+PriceOption = Annotated[list[str] | None, typer.Option(help=PRICE_HELP)]
 INCOMPLETE = 3
 """The exit code of a run with something left to do."""
 _WIDTH_WITHOUT_TERMINAL = 200
@@ -118,27 +112,12 @@ class Terminal:
             yield
 
 
-_DOLLARS = TypeAdapter(tuple[Dollars, Dollars])
-
-
-def parse_prices(given: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Dollars for a million tokens read and written by model, of MODEL=IN,OUT each; raises ConfigError on other texts."""
-    parts = {model: dollars for model, _, dollars in (text.rpartition("=") for text in given)}
-    try:
-        return {model: _DOLLARS.validate_python(dollars.split(","), strict=False) for model, dollars in parts.items()}
-    except ValidationError as cause:
-        wrong = ", ".join(parts.values())
-        raise ConfigError(
-            f"--price is {wrong!r}; write dollars for a million tokens read and written, such as 2,12."
-        ) from cause
-
-
 def command(run: Callable[..., None]) -> Callable[..., None]:
     """Make a Typer command of a function.
 
     Its parameter of type Terminal becomes the options --json and --quiet. A parameter whose type is a dataclass becomes
-    one option for each field; the fields' names and annotations are Typer's. Of a model each field with a description
-    becomes one.
+    one option for each field; the fields' names and annotations are Typer's. A model's fields become options as
+    `model_options` says.
     """
     hints = get_type_hints(run, include_extras=True)
     found = {name: _options_of(kind) for name, kind in hints.items() if isinstance(kind, type)}
@@ -155,7 +134,8 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
     def called(*, as_json: bool = False, quiet: bool = False, **given: object) -> None:
         for name, options in groups.items():
             with validating("the options are refused", error=ConfigError):
-                given[name] = hints[name](**{option.name: given.pop(option.name) for option in options})
+                own = {option.name: given.pop(option.name) for option in options}
+                given[name] = read_model(hints[name], own) if issubclass(hints[name], BaseModel) else hints[name](**own)
         given |= {name: Terminal(as_json=as_json, is_quiet=quiet) for name, kind in hints.items() if kind is Terminal}
         run(**given)
 
@@ -184,27 +164,19 @@ def run_app(app: typer.Typer, *, name: str) -> None:
 def _options_of(kind: type) -> list[inspect.Parameter]:
     """One option for each field; none where it is neither a dataclass nor a model."""
     if issubclass(kind, BaseModel):
-        described = [(name, field) for name, field in kind.model_fields.items() if field.description]
-        found = [(name, _option(name, field), field.get_default()) for name, field in described]
-    else:
-        hints = get_type_hints(kind, include_extras=True)
-        found = [(one.name, hints[one.name], one.default) for one in fields(kind)] if is_dataclass(kind) else []
+        return model_options(kind)
+    if not is_dataclass(kind):
+        return []
+    hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(
-            name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=annotation,
-            default=inspect.Parameter.empty if default in (MISSING, PydanticUndefined) else default,
+            annotation=hints[field.name],
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
         )
-        for name, annotation, default in found
+        for field in fields(kind)
     ]
-
-
-def _option(name: str, field: FieldInfo) -> object:
-    """A model's field as Typer reads one: an argument where it is required, a flag where it is true or false."""
-    flag = (f"--{name.replace('_', '-')}",) if field.annotation is bool else ()
-    read = typer.Argument(help=field.description) if field.is_required() else None
-    return Annotated[field.annotation, read or typer.Option(*flag, help=field.description)]
 
 
 def plain_table(*headings: str, rows: Iterable[Sequence[str]] = (), show_header: bool = True) -> Table:

@@ -1,9 +1,7 @@
 """The answer within what a policy wrote, how it was found, and what the judge reads of its citations.
 
-Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction and citation conversion are lossy on
-purpose: a box is taken even out of a long report, and it ends at the first closing brace. `format_record` turns DR
-Tulu's run records into DeepResearchBench articles with pre-scraped FACT citations; because the agent's own traces
-replace FACT's extraction, deduplication and scraping, such FACT numbers are not comparable with the leaderboard's.
+Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction is lossy on purpose: a box is taken even
+out of a long report, and it ends at the first closing brace.
 """
 
 import re
@@ -11,10 +9,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from pydantic import JsonValue
-
-from rubricem_agent.evals.base import ScoringError, Unit, official_field
-from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import parse_trajectory
@@ -133,132 +127,3 @@ def extract_answer(generated: str) -> str:
     if _BOX in answer:
         answer = answer.split(_BOX)[1].partition("}")[0].strip()
     return answer
-
-
-# Only the singular attribute: text cited with ids= is left unchanged. A tag inside the cited text stops the match.
-_CITATION = re.compile(r'<cite id="(?P<ids>[^"]+)">(?P<claim>[^<]+)</cite>')
-_CHINESE = re.compile("[\u4e00-\u9fff]")
-_RECORD_SNIPPET = re.compile(
-    r"<snippet id=(?P<id>[^>]+)>\s*Title: (?P<title>.*?)\s*(?:URL: (?P<url>.*?))?\s*Snippet: (?P<text>.*?)\s*</snippet>",
-    re.DOTALL,
-)
-_RESULT = re.compile(
-    r"Title: (?P<title>.*?)\n(?:URL: (?P<url>.*?)\n)?Snippet: (?P<text>.*?)(?=\nTitle: |\Z)", re.DOTALL
-)
-
-
-def convert_citations(text: str) -> tuple[str, dict[str, list[str]]]:
-    """Every cite tag as ". claim [id] [id].", and the claims by id in order of first appearance.
-
-    Ids are split at commas and not stripped.
-    """
-    claims_by_id: dict[str, list[str]] = {}
-
-    def mark(citation: re.Match[str]) -> str:
-        ids = citation["ids"].split(",")
-        for each in ids:
-            claims_by_id.setdefault(each, []).append(citation["claim"])
-        return f". {citation['claim']} {' '.join(f'[{each}]' for each in ids)}."
-
-    return _CITATION.sub(mark, text), claims_by_id
-
-
-def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """What the official DeepResearchBench code reads: the article with numbered references, and the facts of each url.
-
-    A record without id, problem or answer raises ScoringError("KeyError"): the official driver drops such a row.
-    """
-    identity = record["example_id"] if "example_id" in record else official_field(record, "id")
-    prompt = official_field(record, "problem")
-    # Of two results with one url the later id wins; of two with one id the later content, and both urls stay known.
-    found = read_sources(record)
-    sources = dict(found)
-    id_of_url = {source.url: source_id for source_id, source in found}
-    response = "final_response" if "final_response" in record else "pred_answer"
-    text, claims_by_id = convert_citations(_text(record, response, official="final_response"))
-    facts = {
-        url: (source_id, claims_by_id[source_id]) for url, source_id in id_of_url.items() if source_id in claims_by_id
-    }
-    return {
-        "id": identity,
-        "prompt": prompt,
-        "article": _with_references(text, list(claims_by_id), sources=sources, urls=list(id_of_url)),
-        "citations": [
-            {"fact": claim, "ref_indx": source_id, "url": url}
-            for url, (source_id, claims) in facts.items()
-            for claim in claims
-        ],
-        "citations_deduped": {
-            url: {"facts": list(claims), "url_content": f"{sources[source_id].title}\n\n{sources[source_id].text}"}
-            for url, (source_id, claims) in facts.items()
-        },
-    }
-
-
-def read_sources(record: Mapping[str, JsonValue]) -> list[tuple[str, Snippet]]:
-    """Ids and search results: numbered per call where the call has one, else as tagged in the generated text."""
-    if "full_traces" not in record:
-        return []
-    sources: list[tuple[str, Snippet]] = []
-    calls = official_field(record["full_traces"], "tool_calls")
-    for call in calls if isinstance(calls, list) else []:
-        if isinstance(call, dict) and "call_id" in call:
-            results = list(_RESULT.finditer(_text(call, "output"))) or list(_RESULT.finditer(_joined_raw_output(call)))
-            sources += [(f"{call['call_id']}-{index}", _source(match)) for index, match in enumerate(results)]
-        else:
-            tagged = _RECORD_SNIPPET.finditer(_text(call, "generated_text"))
-            snippets = {match["id"].strip(): match for match in tagged}
-            sources += [(snippet_id, _source(match)) for snippet_id, match in snippets.items()]
-    return sources
-
-
-def _source(match: re.Match[str]) -> Snippet:
-    url = (match["url"] or "").strip()
-    return Snippet(text=match["text"].strip(), title=match["title"].strip(), url=url)
-
-
-def _joined_raw_output(call: Mapping[str, JsonValue]) -> str:
-    """The outputs of a chained tool, concatenated; empty where the call was refused and has none."""
-    raw = call.get("raw_output")
-    outputs = raw.get("tool_outputs") if isinstance(raw, dict) else None
-    if not isinstance(outputs, list):
-        return ""
-    texts = [output.get("output") if isinstance(output, dict) else None for output in outputs]
-    return "\n\n".join(text.strip() for text in texts if isinstance(text, str)) if None not in texts else ""
-
-
-def _with_references(article: str, cited: list[str], *, sources: Sources, urls: list[str]) -> str:
-    references: list[str] = []
-    for number, source_id in enumerate(cited, start=1):
-        url = sources[source_id].url if source_id in sources else next((u for u in urls if source_id in u), None)
-        if url is None:
-            article = article.replace(f"[{source_id}]", "")
-            continue
-        references.append(f"[{number}] {url}")
-        # Every occurrence, also inside words and longer ids, as officially.
-        article = article.replace(source_id, str(number))
-    heading = "参考文献" if _CHINESE.search(article) else "References"
-    return f"{article}\n\n {heading}: " + "\n".join(references)
-
-
-def _text(record: JsonValue | Mapping[str, JsonValue], name: str, *, official: str | None = None) -> str:
-    value = official_field(record, name)
-    if not isinstance(value, str):
-        raise ScoringError("TypeError", f"the record's {official or name} is not a text")
-    return value
-
-
-def recorded_extraction(generated_text: Text) -> object:
-    return {"final_response": extract_answer(generated_text)}
-
-
-def recorded_citations(text: Text) -> object:
-    converted, claims_by_id = convert_citations(text)
-    return {"text": converted, "ids": list(claims_by_id), "id_to_text": claims_by_id}
-
-
-UNITS: dict[str, Unit] = {
-    "answer_extraction": {"official": recorded_extraction},
-    "citation_format": {"official": recorded_citations},
-    "drb_record": {"official": format_record},
-}

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from rubricem_agent.data.chatml import ChatTurn
-from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, required
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
@@ -30,7 +30,7 @@ Advice = tuple[str, str]
 """How messages describe a kind of file, and the way out where it is malformed, as a sentence."""
 
 OFFICIAL_FILE: Advice = ("a benchmark's official file", "Download the official file, or correct this one.")
-ANSWERS_FILE: Advice = (
+ANSWERS_FILE_ADVICE: Advice = (
     "your answers with --policy file:ANSWERS.jsonl",
     'Write one line for each example: {"id": ..., "answer": ...}.',
 )
@@ -115,7 +115,7 @@ def read_numbered(rows: Sequence[RowPosition], model: type[RowT]) -> list[RowT]:
     return [read_row(row, model, id=str(number)) for number, row in enumerate(rows)]
 
 
-def read_answers(path: Path, advice: Advice = ANSWERS_FILE) -> dict[str, str]:
+def read_answers(path: Path, advice: Advice = ANSWERS_FILE_ADVICE) -> dict[str, str]:
     """Answers by example id from JSON Lines of id and answer, written by any system. Refuses an id given twice."""
     answers: dict[str, str] = {}
     for line in json_lines(path, advice):

@@ -1,4 +1,4 @@
-"""What a benchmark offers, what a grader asks of a judge or of a page, and what one graded answer comes to."""
+"""How one answer is graded: what a grader asks of a judge or of a page, and what one graded answer comes to."""
 
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, Never, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from rubricem_agent.evals.base import Dataset, Example, Gold, Unit, Unparsed
+from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.official_prompts import OfficialTemplate
+from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
-from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
+from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.untrusted import defuse
 from rubricem_records.evaluation_rules import Rules
 
@@ -185,69 +186,6 @@ class Grader:
     def excluded(self, reason: str, *, unreadable: int = 0) -> Grade:
         """The grade of an answer that the mode leaves out; in strict mode it counts 0."""
         return Grade(0.0 if self.rules.is_strict else None, 0.0, reason, unreadable=unreadable)
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark of the suite: its column in the paper, its files, its rules by mode, its graders, its recordings."""
-
-    name: str
-    title: str
-    """As the reference tables head its column."""
-    answer_format: AnswerFormat
-    load: Callable[..., Dataset]
-    """Reads and checks the files: load(paths: DataPaths, *, any_version: bool = False)."""
-    grader: Callable[[Rules], Grader]
-    official: Rules
-    drtulu: Rules | None = None
-    """None where DR Tulu did not run the benchmark."""
-    fact_grader: Callable[[Rules], Grader] | None = None
-    """Checks citations as well, where the benchmark has such a part."""
-    units: Mapping[str, Mapping[str, Unit]] = field(default_factory=dict)
-    """The scorers of recorded cases: by the recording's name of the benchmark, then by unit."""
-    is_long: bool = False
-    """Which of the paper's two averages it belongs to."""
-    hub: str = ""
-    """The Hugging Face data set and file, or where else the official file is."""
-    guidance: str = ""
-    """The prompt suffix that describes the answer's form, beyond the format."""
-    question: Callable[[Example, Grader], str] | None = None
-    """The words in which a mode puts an example to the agent, where they are not those of the file."""
-    drtulu_ids: str = ""
-    """The file on the hub with the ids that DR Tulu runs, where they are not drawn by a rule."""
-    ids: str = "row numbers from 0"
-    """What identifies an example in logs and in files of answers: a column of the data file, or this."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded(Dataset):
-    """The data of a benchmark loaded for a run, with the grader of the mode."""
-
-    benchmark: Benchmark
-    grader: Grader
-
-    @property
-    def name(self) -> str:
-        return self.benchmark.name
-
-    @property
-    def rules(self) -> Rules:
-        return self.grader.rules
-
-    @cached_property
-    def _by_id(self) -> Mapping[str, Example]:
-        return {example.id: example for example in self.examples}
-
-    def example(self, example_id: str) -> Example:
-        return self._by_id[example_id]
-
-    def format_of(self, example_id: str) -> AnswerFormat:
-        return self.formats.get(example_id, self.rules.answer_format or self.benchmark.answer_format)
-
-    def asked(self, example_id: str) -> Example:
-        """The example in the words in which the mode puts it to the agent."""
-        example, word = self.example(example_id), self.benchmark.question
-        return example if word is None else example.model_copy(update={"prompt_text": word(example, self.grader)})
 
 
 def numbered(lines: Sequence[str]) -> str:

@@ -22,8 +22,8 @@ from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ChatMessageU
 from inspect_ai.scorer import Score  # type: ignore[import-not-found,unused-ignore]
 from inspect_ai.tool import ToolCall  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals.runner import extracted
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.cases import extracted
 from rubricem_env.domain.trajectory import Origin, Trajectory
 from rubricem_records.evaluation_logs import AnswerRecord
 from rubricem_records.evaluation_scores import Scores

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from rubricem_agent.evals.base import shown
+from rubricem_agent.evals.shown_value import shown
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.atomic_files import write_atomic, writing
 from rubricem_records.evaluation_manifest import (

@@ -10,9 +10,11 @@ from operator import eq
 
 import numpy as np
 
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.case_judge import verdict_key
+from rubricem_agent.evals.cases import case_keys, case_of
 from rubricem_agent.evals.costs import costs_of
-from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, Loaded, replay
-from rubricem_agent.evals.runner import case_keys, case_of, verdict_key
+from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, replay
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.evaluation_logs import PAGES, AnswerRecord, CaseKey, VerdictRecord
 from rubricem_records.evaluation_manifest import EvaluationManifest

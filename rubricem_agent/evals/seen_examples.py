@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals.base import Example
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.files import Advice, json_lines
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key

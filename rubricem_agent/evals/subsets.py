@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
+from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.files import Advice, json_array, read_utf8
-from rubricem_agent.evals.grading import Loaded
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_records.evaluation_manifest import Inputs
 from rubricem_records.evaluation_rules import SubsetRule

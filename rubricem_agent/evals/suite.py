@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from rubricem_agent.evals.base import DataPaths
+from rubricem_agent.evals.benchmark import Benchmark, Loaded
 from rubricem_agent.evals.benchmarks import (
     almanac,
     browsecomp_plus,
@@ -19,7 +19,7 @@ from rubricem_agent.evals.benchmarks import (
     twowiki,
     webwalkerqa,
 )
-from rubricem_agent.evals.grading import Benchmark, Loaded
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.official_prompts import read_official
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.evaluation_rules import EvaluationMode, Rules

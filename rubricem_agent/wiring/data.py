@@ -25,13 +25,12 @@ from rubricem_agent.data.prepare import (
     write_training_set,
 )
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
-from rubricem_agent.evals.base import DataPaths
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
 from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.wiring.eval_plan import HUB, fetch_hub_file
-from rubricem_agent.wiring.evals import limits_of, run_on_ray
+from rubricem_agent.wiring.hub_files import HUB, fetch_hub_file
 from rubricem_agent.wiring.models import (
     TEACHER_KEY,
     build_embedder,
@@ -40,6 +39,7 @@ from rubricem_agent.wiring.models import (
     naming,
     requires_extra,
 )
+from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError, FileFormatError

@@ -1,16 +1,20 @@
 """The settings of an evaluation; a field that describes itself is an option of `rubricem eval run`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from operator import not_
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from rubricem_agent.config import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
-from rubricem_agent.evals.answers import Reuse
+from rubricem_agent.evals.references import Reuse
 from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.evals.subsets import SubsetName
 from rubricem_agent.prompting import Style
+from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, CommandOption
+from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.prices import Dollars
@@ -18,13 +22,25 @@ from rubricem_env.llm.retry import RetryPolicy
 from rubricem_records.evaluation_rules import EvaluationMode, Rules
 from rubricem_records.sampling import Sampling
 
-OFFICIAL_PROMPTS = "Official judge prompts: a checkout, a folder of checkouts or a package; else our own."
+_SHARD = re.compile(r"(\d+)/(\d+)")
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """The part and the number of parts of I/N. Raises ConfigError on another text."""
+    part = _SHARD.fullmatch(text)
+    if part is None:
+        raise ConfigError(f"--shard is {text!r}; write the part and the number of parts, such as 2/8.")
+    return int(part[1]), int(part[2])
+
+
+def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
+    return tuple(values or ())
 
 
 class EvalConfig(Frozen):
     """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
 
-    # A field with a description is an option of `rubricem eval run`.
+    # A field with a description or a CommandOption is an option of `rubricem eval run`.
     benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
     data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
     criteria: Annotated[Path | None, Field(description="drb: the criteria file.")] = None
@@ -33,9 +49,9 @@ class EvalConfig(Frozen):
     fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
     mode: Annotated[EvaluationMode, Field(description="Whose protocol.")] = "official"
     policy: Annotated[str, Field(description=f"{POLICY_NAMES}, file:ANSWERS.jsonl, or expert.")] = "scripted"
-    judges: tuple[str, ...] = ()
-    """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
-    prompts: Annotated[str, Field(description=OFFICIAL_PROMPTS)] = ""
+    prompts: Annotated[
+        str, Field(description="Official judge prompts: a checkout, a folder of checkouts or a package; else our own.")
+    ] = ""
     limit: Annotated[int | None, Field(ge=1, description="Use N examples, by the mode's published rule.")] = None
     subset: Annotated[SubsetName, Field(description="ablation: the same 100 in every run.")] = "mode"
     ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
@@ -46,8 +62,6 @@ class EvalConfig(Frozen):
     bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, Field(ge=1, description="Episodes in a row; the last answer counts.")] = 1
     tools: Annotated[Path | None, Field(description="TOML of tool settings, or an index; offline by default.")] = None
-    seen: tuple[Path, ...] = ()
-    """Training data or banks that must not hold the examples."""
     drop_seen: Annotated[bool, Field(description="Skip the examples that --seen holds.")] = False
     out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
     answers_from: Annotated[
@@ -57,19 +71,75 @@ class EvalConfig(Frozen):
     budget: Annotated[
         float | None, Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price.")
     ] = None
-    prices: Mapping[str, tuple[Dollars, Dollars]] = Field(default_factory=dict)
-    """Dollars for a million tokens read and written, by model, in place of the list price; under the empty name, of every
-    model that the list does not have."""
     concurrency: Annotated[int, Field(ge=1, description="Episodes at once.")] = 16
     judge_concurrency: Annotated[int, Field(ge=1, description="Judge calls at once.")] = 64
     search_concurrency: Annotated[int, Field(ge=1, description="Searches at once.")] = 16
-    retry: RetryPolicy = RetryPolicy()
-    sampling: Sampling = Sampling()
     seed: Annotated[int, Field(ge=0, description="Seed of the policy's sampling and of the bootstrap.")] = 0
-    probe: bool = True
-    """Ask policy, judges and search engine for one token before the first call that costs more."""
-    shard: tuple[int, int] = (1, 1)
+    judges: Annotated[
+        tuple[str, ...],
+        CommandOption(
+            "judge", "gemini:MODEL or openai:MODEL@URL; repeat for agreement.", list[str] | None, parse=_listed
+        ),
+    ] = ()
+    """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
+    seen: Annotated[
+        tuple[Path, ...],
+        CommandOption(
+            "seen",
+            "Training data or a bank that must not hold the examples; repeatable.",
+            list[Path] | None,
+            parse=_listed,
+        ),
+    ] = ()
+    """Training data or banks that must not hold the examples."""
+    prices: Annotated[
+        Mapping[str, tuple[Dollars, Dollars]],
+        CommandOption("price", PRICE_HELP, list[str] | None, parse=lambda texts: parse_prices(texts or ())),
+    ] = Field(default_factory=dict)
+    """Dollars for a million tokens read and written, by model, in place of the list price; under the empty name, of every
+    model that the list does not have."""
+    sampling: Annotated[
+        Sampling,
+        CommandOption(
+            "temperature",
+            "Of the policy; 0 takes the likeliest token.",
+            float,
+            Sampling().temperature,
+            lowest=0,
+            highest=5,
+            part="temperature",
+        ),
+        CommandOption(
+            "top_p",
+            "Draw from the likeliest tokens of this probability.",
+            float,
+            Sampling().top_p,
+            lowest=0.001,
+            highest=1,
+            part="top_p",
+        ),
+        CommandOption(
+            "max_turn_tokens",
+            "The most tokens of one turn.",
+            int,
+            Sampling().max_turn_tokens,
+            lowest=1,
+            part="max_turn_tokens",
+        ),
+    ] = Sampling()
+    shard: Annotated[
+        tuple[int, int], CommandOption("shard", "Run part I of N: I/N.", str, "1/1", parse=parse_shard)
+    ] = (1, 1)
     """Part number and number of parts: this process runs one part."""
+    ray: Annotated[
+        int,
+        Field(ge=0),
+        CommandOption("ray", "Split the run into N parts on a Ray cluster; 0 runs it here.", int, 0, lowest=0),
+    ] = 0
+    """The number of parts that run on a Ray cluster; 0 for a run in this process."""
+    probe: Annotated[bool, CommandOption("no_probe", NO_PROBE_HELP, bool, False, parse=not_)] = True
+    """Ask policy, judges and search engine for one token before the first call that costs more."""
+    retry: RetryPolicy = RetryPolicy()
 
     @property
     def asks_a_model(self) -> bool:

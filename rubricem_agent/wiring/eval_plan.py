@@ -1,114 +1,32 @@
-"""Plans evaluations: reads the files, chooses the examples, and describes the run; reads and rescores stored runs.
+"""Plans an evaluation: reads its files, chooses its examples, and describes the run before its first call."""
 
-Files are here or on the hub. Questions of training can be kept out, and hashes of all inputs say whether a run may resume.
-"""
-
-import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
-from urllib.parse import urlsplit
-
-from pydantic.main import IncEx
 
 from rubricem_agent import config as configs
 from rubricem_agent.config import GIVEN
-from rubricem_agent.evals.answers import GivenAnswers
-from rubricem_agent.evals.base import DataPaths
-from rubricem_agent.evals.grading import Loaded
-from rubricem_agent.evals.resumed_run import has_lines, refuse_difference
-from rubricem_agent.evals.runner import rehearse
-from rubricem_agent.evals.scoring import Logs, score_run
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.dataset import DataPaths
+from rubricem_agent.evals.given_answers import GivenAnswers
+from rubricem_agent.evals.rehearsal import rehearse
 from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
 from rubricem_agent.evals.subsets import choose, refuse_incomplete
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
-from rubricem_agent.policy.base import model_folder
-from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
+from rubricem_agent.wiring.eval_config import EvalConfig
+from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
+from rubricem_agent.wiring.hub_files import fetched
+from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, search_sha256
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
-from rubricem_agent.wiring.models import requires_extra
-from rubricem_agent.wiring.tools import open_index
 from rubricem_env import __version__
-from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.prices import SHUT_DOWN, Price, listed_with, price_of
+from rubricem_env.llm.prices import SHUT_DOWN, Price
 from rubricem_env.llm.usage import Usage
-from rubricem_records.atomic_files import write_atomic, writing
-from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
-from rubricem_records.evaluation_manifest import (
-    ANSWERS_FILE,
-    SCORES_FILE,
-    VERDICTS_FILE,
-    Agent,
-    EvaluationManifest,
-    Inputs,
-    judge_model,
-    read_manifest,
-)
-from rubricem_records.evaluation_rules import Rules
-from rubricem_records.evaluation_scores import ModelCost, Scores
-from rubricem_records.file_hash import sha256
-from rubricem_records.journal import NO_ROOM, Journal
+from rubricem_records.evaluation_manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
+from rubricem_records.evaluation_scores import ModelCost
 from rubricem_records.sampling import Sampling
-
-HUB = "hf:"
-_READABLE = (".jsonl", ".json", ".parquet")
-_PART = re.compile(r"[\w.-]+")
-
-
-def parse_hub_file(data: str, *, needs_file: bool = True) -> tuple[str, str, str]:
-    """Repository, file and revision of `hf:OWNER/NAME/FILE[@REVISION]`; raises ConfigError on a missing part."""
-    name, _, revision = data.removeprefix(HUB).partition("@")
-    owner, _, rest = name.partition("/")
-    repository, _, file = rest.partition("/")
-    if not (_PART.fullmatch(owner) and _PART.fullmatch(repository) and (file or not needs_file)):
-        form = "hf:OWNER/NAME/FILE[@REVISION]" if needs_file else "hf:OWNER/NAME[/FILE][@REVISION]"
-        raise ConfigError(f"the data set {data!r} lacks a part, or has a forbidden character; one is named {form}.")
-    return f"{owner}/{repository}", file, revision
-
-
-def fetch_hub_file(data: str, *, needs_file: bool = True) -> Path:
-    """A file of a data set on the hub, downloaded unless it is in the cache. Its content is not checked.
-
-    Raises:
-        ConfigError: the name is malformed, or names none or several of the repository's files.
-        MissingExtraError: huggingface_hub is not installed.
-        FileFormatError: the file cannot be fetched.
-    """
-    repository, file, revision = parse_hub_file(data, needs_file=needs_file)
-    with requires_extra("local", "a data set from the hub"):
-        from httpx import HTTPError
-        from huggingface_hub import HfApi, hf_hub_download
-        from huggingface_hub.errors import HFValidationError
-    at = revision or None
-    try:
-        file = file or choose_file(HfApi().list_repo_files(repository, repo_type="dataset", revision=at), data)
-        return Path(hf_hub_download(repository, file, repo_type="dataset", revision=at))
-    except HFValidationError as cause:
-        raise ConfigError(f"{data!r} is not a valid name on the hub: {str(cause).splitlines()[0]}") from cause
-    except (HTTPError, OSError) as cause:
-        raise FileFormatError(
-            f"{data} cannot be fetched ({type(cause).__name__}). Without a network, fetch the file elsewhere and give "
-            "its path."
-        ) from cause
-
-
-def fetched(given: str) -> Path:
-    """The path of a file that is here, or is fetched from the hub."""
-    return fetch_hub_file(given) if given.startswith(HUB) else Path(given).expanduser()
-
-
-def choose_file(files: Iterable[str], source: str) -> str:
-    """The only data file of a repository, or the only one for training; raises ConfigError without such a file."""
-    readable = sorted(file for file in files if file.endswith(_READABLE))
-    training = [file for file in readable if "train" in file.casefold()]
-    for candidates in (readable, training):
-        if len(candidates) == 1:
-            return candidates[0]
-    held = f"holds {', '.join(readable)}" if readable else f"holds no file that ends in {', '.join(_READABLE)}"
-    raise ConfigError(f"{source} {held}; name one as hf:OWNER/NAME/FILE[@REVISION].")
 
 
 def read_seen(path: Path) -> Collection[str]:
@@ -116,189 +34,6 @@ def read_seen(path: Path) -> Collection[str]:
     if path.is_dir() or path.suffix == SNAPSHOT_SUFFIX:
         return frozenset(item.key for item in open_existing_bank(path, embeds=False).items())
     return seen_keys(path)
-
-
-def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
-    """The policy and the judges of the chosen stages, by the names that prices are listed under.
-
-    The policy is empty where answering is free: a script, a file, a model in this process, or no answering.
-
-    Raises:
-        ConfigError: there is no such policy or judge.
-    """
-    policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
-    if config.policy != configs.EXPERT and not config.policy.startswith(configs.GIVEN):
-        spec = configs.parse_policy(config.policy)
-        policy = "" if spec.backend in (configs.SCRIPTED, configs.LOCAL) else spec.model
-    return "" if config.stage == "verdicts" else policy, () if config.stage == "answers" else judges
-
-
-def prices_of(config: EvalConfig, *models: str) -> Mapping[str, Price]:
-    """The list prices with those that the settings give; raises ConfigError where a budget could not hold a model."""
-    given = dict(config.prices)
-    rest = given.pop("", None)
-    prices = listed_with(given)
-    unpriced = [model for model in dict.fromkeys(models) if model and price_of(model, prices) is None]
-    if rest is not None:
-        return listed_with({**dict.fromkeys(unpriced, rest), **given})
-    if config.budget is not None and unpriced:
-        raise ConfigError(
-            f"--budget is {config.budget:g} dollars, and the price of {', '.join(unpriced)} is unknown. Give what a "
-            f"million tokens cost, read and written, as in --price {unpriced[0]}=2,12, or 0,0 for a server of your own."
-        )
-    return prices
-
-
-def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
-    """BACKEND:MODEL[@URL] of each, without the URL of the default service: another server may hold another model.
-
-    Raises:
-        ConfigError: a judge is no model, or is named twice.
-    """
-    given = [configs.parse_judge(judge) for judge in config.judges]
-    if not rules.judge:
-        return ()
-    names: tuple[str, ...] = ()
-    for spec in given or map(configs.parse_judge, default_judges(rules)):
-        # A login in the address is no part of who judges, and is not written down.
-        address = ",".join(
-            url.rstrip("/").replace(urlsplit(url).netloc, urlsplit(url).netloc.rpartition("@")[2], 1)
-            for url in spec.urls
-        )
-        name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
-        names += (name if address in ("", configs.OPENAI_URL) else f"{name}@{address}",)
-    if configs.RULES in names:
-        raise ConfigError(
-            "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
-        )
-    if len(set(names)) < len(names):
-        raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
-    return names
-
-
-_WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
-    {
-        **dict.fromkeys(("corpus", "replay", "record", "cache", "budget", "timeout", "total"), True),
-        "google_search": {"rates": True, "fee": True, "then": {"__all__": {"rates", "fee"}}},
-        "snippet_search": {"rates": True, "fee": True, "then": {"__all__": {"rates", "fee"}}},
-        "remote": {"concurrency", "timeout"},
-        "mounted": {"__all__": {"environment", "token_variable", "timeout", "concurrency", "repeats_lost_calls"}},
-    }
-)
-"""Settings that change no result: a run may be resumed with a larger budget or another rate."""
-
-
-def beside_sha256(*paths: Path | None) -> str:
-    """Hash of the files beside the data file, such as criteria; empty without any."""
-    contents = [path.read_bytes() for path in paths if path is not None]
-    return hashlib.sha256(b"".join(contents)).hexdigest() if contents else ""
-
-
-def policy_sha256(policy: str) -> str:
-    """Hash of the model that `local:PATH` names: its weights, tokenizer and settings; empty for any other policy."""
-    folder = model_folder(Path(policy.removeprefix(f"{configs.LOCAL}:")).expanduser())
-    if not policy.startswith(f"{configs.LOCAL}:") or not folder.is_dir():
-        return ""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".txt"))
-    return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
-
-
-def search_sha256(settings: Path | None) -> str:
-    """Hash of what decides the search results: settings, corpus and record; empty for the shipped corpus.
-
-    Raises:
-        ConfigError: the settings, or a file that they name, cannot be read.
-    """
-    if settings is None:
-        return ""
-    config = configs.load_tools_config(settings)
-    digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
-    for key, path in (("corpus", config.corpus), ("replay", config.replay)):
-        if path is not None:
-            try:
-                content = open_index(path).manifest.sha256.encode() if path.is_dir() else path.read_bytes()
-                digest.update(f"\0{key}\0".encode() + content)
-            except OSError as cause:
-                where = f"the {key} of {settings} cannot be read: {path}"
-                raise ConfigError(f"{where}: {cause.strerror}. Correct its path there.") from cause
-    return digest.hexdigest()
-
-
-def bank_sha256(folder: Path | None) -> str:
-    """Hash of the lessons that may be retrieved; empty without a bank."""
-    if folder is None:
-        return ""
-    lessons = (item for item in open_existing_bank(folder, embeds=False).items() if item.is_retrievable)
-    texts = sorted(f"{item.id}\0{item.reflection.model_dump_json()}" for item in lessons)
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
-
-
-def rescore_run(folder: Path, data: str = "") -> Scores:
-    """The scores of a run from its logs and its data file alone; `data` is the file's current path.
-
-    Raises:
-        FileFormatError: the folder is no run, or a log is broken.
-        UsageError: the data file is not the one of the run.
-    """
-    manifest = read_manifest(folder)
-    loaded = reload_benchmark(folder, manifest, data=data)
-    scores = score_run(loaded, manifest, logs=read_logs(folder))
-    write_scores(folder, scores)
-    return scores
-
-
-def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = "") -> Loaded:
-    """The benchmark of a run; raises UsageError where its files or the judge prompts have changed since."""
-    inputs = manifest.inputs
-    paths = DataPaths(
-        Path(data or inputs.path),
-        Path(inputs.criteria) if inputs.criteria else None,
-        Path(inputs.references) if inputs.references else None,
-    )
-    loaded = load_benchmark(
-        manifest.benchmark,
-        paths,
-        rules=manifest.rules,
-        any_version=True,
-        with_fact=inputs.with_fact,
-        prompts=manifest.prompts,
-    )
-    if loaded.sha256 != inputs.sha256:
-        raise UsageError(
-            f"{loaded.path} has the sha256 {loaded.sha256[:12]}; {folder} was made on "
-            f"{inputs.sha256[:12]}. Give the file of that run with --data."
-        )
-    if beside_sha256(paths.criteria, paths.references) != inputs.beside_sha256:
-        raise UsageError(
-            f"the criteria or reference articles of {folder} have changed since; its scores can only be computed again "
-            f"with the same ones at {inputs.criteria} and {inputs.references}."
-        )
-    if loaded.grader.prompt_hash != manifest.prompt_hash:
-        raise UsageError(
-            f"{folder} was judged with prompts {manifest.prompt_hash}; this release has {loaded.grader.prompt_hash}. "
-            f"Use release {manifest.code} to compute its scores again."
-        )
-    return loaded
-
-
-def read_logs(folder: Path) -> Logs:
-    """Both logs of a run, as far as they are written."""
-    return Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord)
-
-
-def write_scores(folder: Path, scores: Scores) -> None:
-    """Write the scores atomically."""
-    path = folder / SCORES_FILE
-    with writing(path, NO_ROOM):
-        write_atomic(path, scores.model_dump_json(indent=1))
-
-
-def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
-    """The logs of the parts of a split run that have begun; raises UsageError where a part is of another run."""
-    begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
-    for part in begun:
-        refuse_difference(part, read_manifest(part), wanted=wanted)
-    return tuple(map(read_logs, begun))
 
 
 def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:

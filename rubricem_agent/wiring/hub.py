@@ -9,7 +9,7 @@ from types import MappingProxyType
 from rubricem_agent.data.filter import REPORT_FILE, SAMPLES_FILE
 from rubricem_agent.learn.code_version import CODE_FILE, code_version
 from rubricem_agent.memory.snapshot import export_items
-from rubricem_agent.wiring.eval_plan import parse_hub_file
+from rubricem_agent.wiring.hub_files import parse_hub_file
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, FileFormatError

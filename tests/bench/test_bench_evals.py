@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rubricem_agent.evals.base import Example
-from rubricem_agent.evals.benchmarks.healthbench import RubricItem, grade_item, score_example
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.benchmarks.healthbench import RubricItem, score_example
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
-from rubricem_agent.evals.grading import Grade, Loaded
-from rubricem_agent.evals.runner import CaseJudge, Runner, case_keys
+from rubricem_agent.evals.case_judge import CaseJudge
+from rubricem_agent.evals.cases import case_keys
+from rubricem_agent.evals.dataset import Example
+from rubricem_agent.evals.grading import Grade
+from rubricem_agent.evals.parity.healthbench import grade_item
+from rubricem_agent.evals.runner import Runner
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.llm.chat import ChatReply
 from rubricem_env.llm.retry import RetryPolicy

@@ -16,7 +16,7 @@ from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
-from rubricem_agent.wiring.evals import limits_of
+from rubricem_agent.wiring.on_ray import limits_of
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus

@@ -1,8 +1,10 @@
 """The almanac: an invented world whose questions are graded by their truth, without a judge."""
 
-from rubricem_agent.evals.base import DataPaths, Dataset, Example, Gold, official_rules
+from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
+from rubricem_agent.evals.rules import official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.almanac import load_questions, shipped_questions_path

@@ -10,10 +10,12 @@ import re
 
 from pydantic import Field
 
-from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.files import FileRow, RowId, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
+from rubricem_agent.evals.rules import SHORT_GUIDANCE, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -25,7 +27,7 @@ class EvidenceDocument(FileRow):
     url: Text = ""
 
 
-class BrowseCompGold(base.Gold):
+class BrowseCompGold(Gold):
     """A row of the decrypted file. Its other documents, gold and negative, are in the corpus."""
 
     id: RowId = Field(validation_alias="query_id")
@@ -79,20 +81,14 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(float(correct), float(correct), metrics=metrics, labels={"grade": "yes" if correct else "no"})
 
 
-def recorded_reply(judge_text: Text) -> object:
-    correct, confidence = parse_reply(judge_text)
-    return {"correct": correct, "confidence": confidence, "parse_error": correct is None}
-
-
 BENCHMARK = Benchmark(
     name="browsecomp_plus",
     title="BrowseComp-Plus",
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=lambda rules: Grader(rules, grade, "accuracy", prompts=("browsecomp_plus",), is_binary=True),
-    official=base.official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
-    units={"browsecomp_plus": {"parse": {"official": recorded_reply}}},
+    official=official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
     hub="huggingface.co/datasets/Tevatron/browsecomp-plus, decrypted by the script of github.com/texttron/BrowseComp-Plus",
-    guidance=base.SHORT_GUIDANCE,
+    guidance=SHORT_GUIDANCE,
     ids="query_id of the data file",
 )

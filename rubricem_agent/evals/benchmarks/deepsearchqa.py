@@ -11,11 +11,15 @@ from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from pydantic import AliasChoices, Field, JsonValue
+from pydantic import AliasChoices, Field
 
-from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluation_rules import Rules
@@ -32,7 +36,7 @@ STOPPED = "the rating is JSON but no object"
 """The official parser raises on such a rating: the answer counts as valid and is evaluated nowhere."""
 
 
-class DeepSearchQAGold(base.Gold):
+class DeepSearchQAGold(Gold):
     """A row of the file: the answer as one text (the judge splits it), its type and its category.
 
     The row number from 0 is the id where the file has no example_id.
@@ -94,11 +98,11 @@ def parse_rating(reply: str) -> Rating | Exclusion:
 
     A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
     """
-    parsed = base.parse_json(_unfenced(reply))
-    if isinstance(parsed, base.Unparsed) or not parsed:
+    parsed = parse_json(_unfenced(reply))
+    if isinstance(parsed, Unparsed) or not parsed:
         return "invalid_rater"
     if not isinstance(parsed, dict):
-        raise base.ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
+        raise ScoringError("AttributeError", f"the rating is a JSON {type(parsed).__name__}, not an object")
     node = parsed.get("Answer Correctness")
     if not isinstance(node, dict) or not isinstance(node.get("Explanation"), str):
         return "invalid_rater"
@@ -143,7 +147,7 @@ def macro_scores(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
 def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str]:
     """The official project rating, texts included; empty texts where nothing was evaluated."""
     if not outcomes:
-        raise base.ScoringError("AssertionError", "there is no item to aggregate")
+        raise ScoringError("AssertionError", "there is no item to aggregate")
     measured = _measured(outcomes)
     counts = {name: outcomes.count(kind) for kind, name in OFFICIAL_NAMES.items()}
     macro = macro_scores(outcomes) or {}
@@ -184,7 +188,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     ((reply,),) = yield (asked,)
     try:
         rating = rate(case.answer.text, reply)
-    except base.ScoringError:
+    except ScoringError:
         return grader.excluded(STOPPED, unreadable=1)
     if not isinstance(rating, Rating):
         return grader.excluded(rating, unreadable=1)
@@ -223,29 +227,6 @@ def _outcome(grade: Grade) -> Outcome:
     return Rating(*(count for name in Rating._fields if isinstance(count := grade.record[name], int)))
 
 
-def recorded_item(response: Text | None, judge_text: Text | None) -> object:
-    rating = rate(response or "", judge_text or "")
-    if not isinstance(rating, Rating):
-        return {"status": rating}
-    items = {"expected_items": rating.expected, "found": rating.found, "excessive": rating.excessive}
-    return {"status": "valid", **rating.measures, **items}
-
-
-def recorded_aggregate(items: tuple[dict[str, JsonValue], ...]) -> object:
-    outcomes: list[Outcome] = []
-    for item in items:
-        try:
-            outcomes.append(rate(str(item.get("response") or ""), str(item.get("judge_text") or "")))
-        except base.ScoringError:
-            outcomes.append(None)
-    unrounded = macro_scores(outcomes) or dict.fromkeys(MACRO)
-    return {"official": official_summary(outcomes), "macro_unrounded": unrounded}
-
-
-def recorded_interval(count: int, total: int) -> object:
-    return {"text": wald_text(count, total)}
-
-
 BENCHMARK = Benchmark(
     name="deepsearchqa",
     title="DSQA",
@@ -254,14 +235,7 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(
         rules, grade, "fully_correct", total, texts=official_texts, prompts=("deepsearchqa",), is_binary=True
     ),
-    official=base.official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
-    units={
-        "deepsearchqa": {
-            "item": {"official": recorded_item},
-            "aggregate": {"official": recorded_aggregate},
-            "ci": {"official": recorded_interval},
-        }
-    },
+    official=official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
     hub="hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",
     guidance="If the question has several answers, give all of them in one \\boxed{}, separated by commas.",
     ids="example_id of the data file; row numbers from 0 where it has none",

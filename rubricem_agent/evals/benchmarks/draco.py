@@ -9,9 +9,12 @@ from collections.abc import Sequence
 
 from pydantic import Field, Json
 
-from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -35,7 +38,7 @@ class DracoRubric(FileRow):
     sections: tuple[DracoSection, ...] = Field(min_length=1)
 
 
-class DracoGold(base.Gold):
+class DracoGold(Gold):
     """A row of the file with its rubric."""
 
     problem: Text = Field(min_length=1)
@@ -45,11 +48,11 @@ class DracoGold(base.Gold):
 load = rows_loader("draco", json_lines, DracoGold, prompt=lambda row: row.problem, num_rows=100)
 
 
-def parse_status(reply: str) -> bool | base.Unparsed:
+def parse_status(reply: str) -> bool | Unparsed:
     """Whether the criterion is met; text around the object is dropped, any other status is no verdict."""
-    parsed = base.parse_json(reply[reply.find("{") : reply.rfind("}") + 1])
+    parsed = parse_json(reply[reply.find("{") : reply.rfind("}") + 1])
     status = parsed.get("criterion_status") if isinstance(parsed, dict) else None
-    return status == "MET" if status in ("MET", "UNMET") else base.Unparsed("criterion_status is not MET or UNMET")
+    return status == "MET" if status in ("MET", "UNMET") else Unparsed("criterion_status is not MET or UNMET")
 
 
 def normalized_score(weights: Sequence[float], met: Sequence[bool]) -> float:
@@ -86,9 +89,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         for number, each in enumerate(criteria)
     )
     weights = [each.weight for each in criteria]
-    worst = [
-        weight < 0 if isinstance(met, base.Unparsed) else met for weight, met in zip(weights, verdicts, strict=True)
-    ]
+    worst = [weight < 0 if isinstance(met, Unparsed) else met for weight, met in zip(weights, verdicts, strict=True)]
     labels = {f"criterion-{number}": str(met) for number, met in enumerate(verdicts) if isinstance(met, bool)}
     score = normalized_score(weights, worst)
     if len(labels) < len(verdicts) and not grader.rules.is_strict:
@@ -97,25 +98,13 @@ def grade(case: Case, grader: Grader) -> Grading:
     return Grade(score, score, metrics=metrics, labels=labels, unreadable=unreadable)
 
 
-def recorded_task(criteria: tuple[DracoCriterion, ...], met: tuple[bool, ...]) -> object:
-    weights = [each.weight for each in criteria]
-    raw = sum(weight for weight, is_met in zip(weights, met, strict=True) if is_met)
-    return {"score": normalized_score(weights, met), "raw_score": raw}
-
-
-def recorded_status(judge_text: Text) -> object:
-    status = parse_status(judge_text)
-    return {"met": None if isinstance(status, base.Unparsed) else status}
-
-
 BENCHMARK = Benchmark(
     name="draco",
     title="DRACO",
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "score", prompts=("draco",)),
-    official=base.official_rules("gemini-3-pro-preview", max_output_tokens=4096, citations="numbered"),
-    units={"draco": {"task": {"official": recorded_task}, "status": {"official": recorded_status}}},
+    official=official_rules("gemini-3-pro-preview", max_output_tokens=4096, citations="numbered"),
     hub="hf:perplexity-ai/draco/test.jsonl@ce076749809027649ebd331bcb70f42bf720d387",
     ids="id of the data file",
 )

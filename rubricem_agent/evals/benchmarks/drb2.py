@@ -13,9 +13,12 @@ from typing import Annotated
 
 from pydantic import AliasPath, Field, JsonValue
 
-from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import RowId, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -27,7 +30,7 @@ _KEY = re.compile(r'"(.*?)"(?=\s*:)')
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
-class Drb2Gold(base.Gold):
+class Drb2Gold(Gold):
     """A row of the file: rubric items by dimension, and the article that must not be used."""
 
     id: RowId = Field(validation_alias="idx")
@@ -47,25 +50,25 @@ load = rows_loader(
 )
 
 
-def parse_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | base.Unparsed:
+def parse_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | Unparsed:
     """The score by item, unchecked; each item must be named letter by letter, in as many results as there are items.
 
     A fence labelled json is read first, then the whole text; quotation marks before a colon are escaped, so that two
     fields on one line are not read, as officially.
     """
-    parsed: JsonValue | base.Unparsed = base.Unparsed("no reply")
+    parsed: JsonValue | Unparsed = Unparsed("no reply")
     for text in (*_FENCED.findall(reply)[:1], reply):
         mended = _KEY.sub(lambda key: f'"{_BARE_QUOTE.sub(chr(92) + chr(92) + chr(34), key[1])}"', text)
-        parsed = base.parse_json(mended.strip())
-        if not isinstance(parsed, base.Unparsed):
+        parsed = parse_json(mended.strip())
+        if not isinstance(parsed, Unparsed):
             break
     results = parsed.get("results", []) if isinstance(parsed, dict) else None
     if not isinstance(results, list) or len(results) != len(items):
-        return base.Unparsed("the reply has not one result for each item")
+        return Unparsed("the reply has not one result for each item")
     if not all(isinstance(each, dict) for each in results):
-        return base.Unparsed("a result is no object")
+        return Unparsed("a result is no object")
     scores = {str(each.get("rubric_item", "")): each.get("score", 0) for each in results if isinstance(each, dict)}
-    return scores if set(items) <= set(scores) else base.Unparsed("an item is not named by its own words")
+    return scores if set(items) <= set(scores) else Unparsed("an item is not named by its own words")
 
 
 def task_shares(rubric: Mapping[str, Sequence[str]], scores: Mapping[str, JsonValue]) -> dict[str, float | None]:
@@ -111,23 +114,18 @@ def grade(case: Case, grader: Grader) -> Grading:
         )
         for number, batch in enumerate(batches)
     )
-    scores = {item: score for each in parsed if not isinstance(each, base.Unparsed) for item, score in each.items()}
+    scores = {item: score for each in parsed if not isinstance(each, Unparsed) for item, score in each.items()}
     labels = {
         f"item-{number}": str(scores[item])
         for number, item in enumerate(item for batch in batches for item in batch)
         if item in scores
     }
     shares = task_shares(gold.rubric, scores)
-    if any(isinstance(each, base.Unparsed) for each in parsed) or shares["total"] is None:
+    if any(isinstance(each, Unparsed) for each in parsed) or shares["total"] is None:
         return grader.excluded("a batch got no valid reply", unreadable=unreadable)._replace(labels=labels)
     total = shares.pop("total") or 0.0
     metrics = {name: value for name, value in shares.items() if value is not None}
     return Grade(total, total, metrics=metrics, labels=labels, unreadable=unreadable)
-
-
-def recorded_batch(rubric_items: tuple[Text, ...], judge_text: Text) -> object:
-    parsed = parse_results(judge_text, rubric_items)
-    return {"scores": None if isinstance(parsed, base.Unparsed) else parsed}
 
 
 BENCHMARK = Benchmark(
@@ -136,8 +134,7 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "total", prompts=("drb2",)),
-    official=base.official_rules("gemini-2.5-pro", tries=10, batch_size=50, max_output_tokens=65_536),
-    units={"drb2": {"batch": {"official": recorded_batch}, "shares": {"official": task_shares}}},
+    official=official_rules("gemini-2.5-pro", tries=10, batch_size=50, max_output_tokens=65_536),
     hub="github.com/imlrz/DeepResearch-Bench-II: tasks_and_rubrics.jsonl",
     ids="idx of the data file",
 )

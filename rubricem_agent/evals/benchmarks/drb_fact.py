@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
-from rubricem_env.domain.base import Text
+from rubricem_agent.evals.reply_parsing import Unparsed, drop_fence_marks, parse_json
+from rubricem_agent.evals.scoring_error import ScoringError, official_field
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import parse_trajectory
 
@@ -22,7 +22,7 @@ MAX_TRIES = 3
 PAGE_LIMIT = 100_000
 """Characters of a page that the judge reads."""
 
-Validation = list[dict[str, JsonValue]] | base.Unparsed
+Validation = list[dict[str, JsonValue]] | Unparsed
 """The judge's results for one url, indices from 0; without them the url is dropped."""
 FactsByUrl = dict[str, list[str]]
 
@@ -35,16 +35,16 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
     """
     citing = counted = supported = 0
     for record in records:
-        if not base.official_field(record, "citations"):
+        if not official_field(record, "citations"):
             continue
         citing += 1
         labels = _counted_labels(record)
         counted += len(labels)
         supported += labels.count("supported")
     if not citing:
-        raise base.ScoringError("ZeroDivisionError", "no task has a citation")
+        raise ScoringError("ZeroDivisionError", "no task has a citation")
     if not counted:
-        raise base.ScoringError("ZeroDivisionError", "no citation was judged other than unknown")
+        raise ScoringError("ZeroDivisionError", "no citation was judged other than unknown")
     return {
         "avg_citations_per_task": counted / citing,
         "effective_citations": supported / citing,
@@ -53,16 +53,16 @@ def score_records(records: Sequence[Mapping[str, JsonValue]]) -> dict[str, float
 
 
 def _counted_labels(record: Mapping[str, JsonValue]) -> list[JsonValue]:
-    pages = base.official_field(record, "citations_deduped")
+    pages = official_field(record, "citations_deduped")
     if not isinstance(pages, dict):
-        raise base.ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
+        raise ScoringError("AttributeError", f"citations_deduped is {type(pages).__name__}, not an object by url")
     labels: list[JsonValue] = []
     for page in pages.values():
-        if base.official_field(page, "validate_error") is None:
-            results = base.official_field(page, "validate_res")
+        if official_field(page, "validate_error") is None:
+            results = official_field(page, "validate_res")
             if not isinstance(results, list):
-                raise base.ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
-            labels.extend(base.official_field(result, "result") for result in results)
+                raise ScoringError("TypeError", f"validate_res is {type(results).__name__}, not a list")
+            labels.extend(official_field(result, "result") for result in results)
     return [label for label in labels if label != "unknown"]
 
 
@@ -73,78 +73,60 @@ def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
         return {}
     try:
         return {f"fact:{name}": value for name, value in score_records(records).items()}
-    except base.ScoringError:
+    except ScoringError:
         return dict.fromkeys(("fact:avg_citations_per_task", "fact:effective_citations", "fact:citation_accuracy"))
 
 
 def parse_validation(reply: str, *, num_facts: int) -> Validation:
     """The results with their index counted from 0. Labels are not checked here: an unknown word counts as unsupported."""
     parsed = parse_list(reply)
-    if isinstance(parsed, base.Unparsed):
+    if isinstance(parsed, Unparsed):
         return parsed
     if len(parsed) != num_facts:
-        return base.Unparsed(f"{len(parsed)} results for {num_facts} facts")
+        return Unparsed(f"{len(parsed)} results for {num_facts} facts")
     results: list[dict[str, JsonValue]] = []
     for entry in parsed:
         number = entry.get("idx") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(number, int | float):
-            return base.Unparsed("a result has no numeric idx")
+            return Unparsed("a result has no numeric idx")
         results.append({**entry, "idx": number - 1})
     return results
 
 
-def deduplicate(facts_by_url: Sequence[tuple[str, Sequence[str]]], *, replies: Sequence[str]) -> tuple[FactsByUrl, int]:
-    """The facts that the judge names, url by url, and the judge calls; a url with one fact needs no judge."""
-    groups: FactsByUrl = {}
-    for url, facts in facts_by_url:
-        if facts:
-            groups.setdefault(url, []).extend(facts)
-    judge = base.Replies(replies)
-    kept = {url: facts if len(facts) == 1 else _named_facts(facts, judge) for url, facts in groups.items()}
-    return kept, judge.calls
+def parse_named(reply: str) -> JsonValue | Unparsed:
+    """The facts that the judge names in place of repeated ones: numbers from 1, in JSON of whatever kind."""
+    return parse_json(drop_fence_marks(reply))
 
 
-def _named_facts(facts: list[str], judge: base.Replies) -> list[str]:
-    named = judge.first_parsed(lambda reply: base.parse_json(base.drop_fence_marks(reply)), tries=MAX_TRIES)
-    if isinstance(named, base.Unparsed) or not named:
+def named_facts(facts: list[str], named: JsonValue | Unparsed) -> list[str]:
+    """The facts that the judge names; all of them where its reply names none, or cannot be read.
+
+    Raises ScoringError where the official code does: the judge names something that is no number of a fact.
+    """
+    if isinstance(named, Unparsed) or not named:
         return facts
     if not isinstance(named, list | dict):
-        raise base.ScoringError("TypeError", f"the judge named {named!r}, not a list", judge_calls=judge.calls)
+        raise ScoringError("TypeError", f"the judge named {named!r}, not a list")
     if 0 in named or len(named) > len(facts):
         return facts
     kept: list[str] = []
     for number in named:
         if not isinstance(number, int):
-            raise base.ScoringError(
-                "TypeError", f"the judge named fact {number!r}, not a number", judge_calls=judge.calls
-            )
+            raise ScoringError("TypeError", f"the judge named fact {number!r}, not a number")
         # Negative numbers count from the end and a repeated one repeats its fact: the official list access allows both.
         if not -len(facts) <= number - 1 < len(facts):
-            reason = f"the judge named fact {number} of {len(facts)}"
-            raise base.ScoringError("IndexError", reason, judge_calls=judge.calls)
+            raise ScoringError("IndexError", f"the judge named fact {number} of {len(facts)}")
         kept.append(facts[number - 1])
     return kept
 
 
-_LINK = re.compile(r"\[(?P<title>[^\]]+)\]\((?P<url>[^)]+)\)")
+MARKDOWN_LINK = re.compile(r"\[(?P<title>[^\]]+)\]\((?P<url>[^)]+)\)")
 _TEXT_FRAGMENT = "#:~:text="
 
 
 def clean_urls(text: str) -> str:
     """Every Markdown link without the text fragment that points into the page."""
-    return _LINK.sub(lambda link: f"[{link['title']}]({link['url'].partition(_TEXT_FRAGMENT)[0]})", text)
-
-
-def remove_urls(text: str) -> str:
-    """Every Markdown link reduced to its bracketed title."""
-    return _LINK.sub(lambda link: f"[{link['title']}]", text)
-
-
-def clean_escape(text: str) -> str:
-    """The text without the four backslash escapes that JSON does not know."""
-    for character in "><+~":
-        text = text.replace(f"\\{character}", character)
-    return text
+    return MARKDOWN_LINK.sub(lambda link: f"[{link['title']}]({link['url'].partition(_TEXT_FRAGMENT)[0]})", text)
 
 
 def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tuple[dict[str, JsonValue], int]]:
@@ -174,8 +156,8 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tupl
     checked: dict[str, JsonValue] = {
         url: {
             "facts": list(listed),
-            "validate_res": [] if isinstance(results, base.Unparsed) else results,
-            "validate_error": results.reason if isinstance(results, base.Unparsed) else None,
+            "validate_res": [] if isinstance(results, Unparsed) else results,
+            "validate_error": results.reason if isinstance(results, Unparsed) else None,
         }
         for (url, listed), results in zip(facts.items(), validations, strict=True)
     }
@@ -197,11 +179,21 @@ def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[Facts
     for url, attempts in zip(crowded, replies, strict=True):
         unreadable += len(attempts) - isinstance(parse_list(attempts[-1]), list)
         try:
-            facts[url] = deduplicate([(url, facts[url])], replies=attempts)[0][url]
-        except base.ScoringError:
+            facts[url] = named_facts(facts[url], _first_named(attempts))
+        except ScoringError:
             # The judge named a fact that does not exist: all of them stay.
             continue
     return facts, unreadable
+
+
+def _first_named(replies: Sequence[str]) -> JsonValue | Unparsed:
+    """What the first reply names that is JSON."""
+    named: JsonValue | Unparsed = Unparsed("the judge did not reply")
+    for reply in replies:
+        named = parse_named(reply)
+        if not isinstance(named, Unparsed):
+            break
+    return named
 
 
 def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
@@ -220,7 +212,7 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     return facts, pages
 
 
-def group_facts(entries: list[JsonValue] | base.Unparsed) -> FactsByUrl:
+def group_facts(entries: list[JsonValue] | Unparsed) -> FactsByUrl:
     """The extracted statements by url; entries without a statement or a url are skipped."""
     groups: FactsByUrl = {}
     for entry in entries if isinstance(entries, list) else []:
@@ -230,42 +222,6 @@ def group_facts(entries: list[JsonValue] | base.Unparsed) -> FactsByUrl:
     return groups
 
 
-def parse_list(reply: str) -> list[JsonValue] | base.Unparsed:
-    parsed = base.parse_json(base.drop_fence_marks(reply))
-    return parsed if isinstance(parsed, list | base.Unparsed) else base.Unparsed("the reply is not a JSON list")
-
-
-def recorded_validation(
-    facts: tuple[Text, ...],
-    *,
-    reference: Text | None,
-    judge_replies: tuple[Text, ...],
-    language: Text | None,
-    article_id: int | str | None,
-) -> object:
-    """The results for all facts of one url. An empty page is judged; an absent one is an error without a call."""
-    judge = base.Replies(judge_replies)
-    results: Validation = base.Unparsed("there is no page, or no prompt of its language")
-    if reference is not None and article_id and language in ("zh", "en"):
-        results = judge.first_parsed(partial(parse_validation, num_facts=len(facts)), tries=MAX_TRIES)
-    failed = isinstance(results, base.Unparsed)
-    return {"validate_res": [] if failed else results, "has_error": failed, "judge_calls": judge.calls}
-
-
-def recorded_deduplication(
-    facts_by_url: tuple[tuple[Text, tuple[Text, ...]], ...], judge_replies: tuple[Text, ...]
-) -> object:
-    kept, calls = deduplicate(facts_by_url, replies=judge_replies)
-    return {"facts_by_url": kept, "judge_calls": calls}
-
-
-def recorded_text(text: Text) -> object:
-    return {"clean_urls": clean_urls(text), "remove_urls": remove_urls(text), "clean_escape": clean_escape(text)}
-
-
-UNITS: dict[str, base.Unit] = {
-    "stat": {"official": score_records},
-    "validate": {"official": recorded_validation},
-    "dedup": {"official": recorded_deduplication},
-    "text": {"official": recorded_text},
-}
+def parse_list(reply: str) -> list[JsonValue] | Unparsed:
+    parsed = parse_json(drop_fence_marks(reply))
+    return parsed if isinstance(parsed, list | Unparsed) else Unparsed("the reply is not a JSON list")

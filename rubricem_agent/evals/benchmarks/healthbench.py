@@ -1,12 +1,10 @@
 """HealthBench: which rubric items an answer meets, and the score that follows.
 
 One judge call per item. An example's score is the sum of the points met over the sum of the positive points; it is not
-clipped and can be far below 0. Only the mean over examples is clipped. Means are published in three ways:
+clipped and can be far below 0. Only the mean over examples is clipped. Means are published in two ways:
 
 official   mean per metric over the examples that have it, then clipped to 0..1; bootstrap with numpy's legacy numbers
 drtulu     plain mean and standard deviation, never clipped, so that a published value can be negative
-inspect    inspect_evals 0.26, kept to read published numbers: three tries, then the item counts as not met (which
-           helps a model on a negative item); unlabelled fences are read; no rubric or no positive points is a 0
 
 Files are JSON Lines, one conversation with its rubric per line.
 """
@@ -15,11 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from rubricem_agent.evals import base
+from rubricem_agent.data.chatml import ChatTurn
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals, ask
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals, ask
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.rules import GPT, drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluation_rules import Rules
@@ -45,11 +48,11 @@ class RubricItem(FileRow):
         return f"[{self.points}] {self.criterion}"
 
 
-class HealthBenchGold(base.Gold):
+class HealthBenchGold(Gold):
     """A row of the file: a conversation, its rubric and its tags."""
 
     id: Text = Field(validation_alias="prompt_id", min_length=1)
-    prompt: tuple[base.ChatTurn, ...] = Field(min_length=1)
+    prompt: tuple[ChatTurn, ...] = Field(min_length=1)
     rubrics: tuple[RubricItem, ...]
     example_tags: tuple[Text, ...]
 
@@ -65,16 +68,16 @@ load = rows_loader(
 )
 
 
-def render(turns: Iterable[base.ChatTurn]) -> str:
+def render(turns: Iterable[ChatTurn]) -> str:
     """Turns as "role: content" with a blank line between."""
     return "\n\n".join(f"{turn.role}: {turn.content}" for turn in turns)
 
 
-def question_of(example: base.Example, grader: Grader) -> str:
+def question_of(example: Example, grader: Grader) -> str:
     """The conversation as the agent gets it: DR Tulu names the turns after patient and physician, around the question."""
     if grader.rules.mode != "drtulu":
         return example.prompt_text
-    *earlier, last = example.turns or (base.ChatTurn(role="user", content=example.prompt_text),)
+    *earlier, last = example.turns or (ChatTurn(role="user", content=example.prompt_text),)
     if not earlier:
         return grader.user_prompt("healthbench_one", question=last.content)
     names = {"user": "Patient", "assistant": "Physician"}
@@ -82,40 +85,29 @@ def question_of(example: base.Example, grader: Grader) -> str:
     return grader.user_prompt("healthbench_many", talk=talk, question=last.content)
 
 
-def parse_verdict(reply: str) -> bool | base.Unparsed:
+def parse_verdict(reply: str) -> bool | Unparsed:
     """Whether the judge says that the criterion is met; `Unparsed` where the official scorer asks again.
 
     A bare number, null or boolean raises ScoringError("TypeError"): the official code looks for a key in it.
     """
     # Only a fence labelled json is removed at the front: a bare one stays, fails to parse and is asked again.
-    verdict = base.parse_json(reply.strip().removeprefix("```json").removesuffix("```").strip())
-    if isinstance(verdict, base.Unparsed):
+    verdict = parse_json(reply.strip().removeprefix("```json").removesuffix("```").strip())
+    if isinstance(verdict, Unparsed):
         return verdict
     if isinstance(verdict, dict):
         met = verdict.get("criteria_met")
-        return met if isinstance(met, bool) else base.Unparsed("criteria_met is not true or false")
+        return met if isinstance(met, bool) else Unparsed("criteria_met is not true or false")
     if isinstance(verdict, list | str) and "criteria_met" not in verdict:
-        return base.Unparsed(f"the reply is a JSON {type(verdict).__name__}, not an object")
-    raise base.ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
+        return Unparsed(f"the reply is a JSON {type(verdict).__name__}, not an object")
+    raise ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
 
 
-def read_verdict(reply: str) -> bool | base.Unparsed:
+def read_verdict(reply: str) -> bool | Unparsed:
     """The verdict as the official parse reads it; where that would stop the run, ours asks again."""
     try:
         return parse_verdict(reply)
-    except base.ScoringError as refusal:
-        return base.Unparsed(refusal.reason)
-
-
-def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
-    """The first readable verdict and the replies that it took. The official loop has no limit but the recording."""
-    for number, reply in enumerate(replies, start=1):
-        met = parse_verdict(reply)
-        if isinstance(met, bool):
-            return met, number
-    raise base.ScoringError(
-        NEVER_PARSABLE, f"none of {len(replies)} judge replies holds a verdict", judge_calls=len(replies)
-    )
+    except ScoringError as refusal:
+        return Unparsed(refusal.reason)
 
 
 def points_share(items: Iterable[tuple[RubricItem, bool]]) -> float | None:
@@ -135,17 +127,17 @@ def score_example(
     """
     if not rubrics:
         # The official code maps over the items with a pool of min(threads, items) workers, and a pool of 0 is refused.
-        raise base.ScoringError("ValueError", "the example has no rubric item")
+        raise ScoringError("ValueError", "the example has no rubric item")
     graded = list(zip(rubrics, met, strict=True))
     overall = points_share(graded)
     if overall is None:
-        raise base.ScoringError("AssertionError", "no rubric item has positive points")
+        raise ScoringError("AssertionError", "no rubric item has positive points")
     if len(set(example_tags)) != len(example_tags):
-        raise base.ScoringError("AssertionError", f"an example tag is given twice in {list(example_tags)}")
+        raise ScoringError("AssertionError", f"an example tag is given twice in {list(example_tags)}")
     by_tag: dict[str, list[tuple[RubricItem, bool]]] = {}
     for rubric, is_met in graded:
         if len(set(rubric.tags)) != len(rubric.tags):
-            raise base.ScoringError("AssertionError", f"a rubric item carries a tag twice: {list(rubric.tags)}")
+            raise ScoringError("AssertionError", f"a rubric item carries a tag twice: {list(rubric.tags)}")
         for tag in rubric.tags:
             by_tag.setdefault(tag, []).append((rubric, is_met))
     shares = {tag: points_share(items) for tag, items in by_tag.items()}
@@ -164,10 +156,10 @@ def official_aggregate(
     integers is the same stream as the official draw-by-draw choice, and much faster.
     """
     metrics: dict[str, float] = {}
-    for name, values in _values_by_name(examples).items():
+    for name, values in values_by_name(examples).items():
         metrics[name] = clipped_mean(values)
         metrics[f"{name}:n_samples"] = len(values)
-        metrics[f"{name}:bootstrap_std"] = _clipped_spread(
+        metrics[f"{name}:bootstrap_std"] = clipped_spread(
             values[rng.randint(0, len(values), size=(draws, len(values)))]
         )
     return metrics
@@ -176,7 +168,7 @@ def official_aggregate(
 def drtulu_aggregate(examples: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Plain mean and population standard deviation per name, not clipped."""
     metrics: dict[str, float] = {}
-    for name, values in _values_by_name(examples).items():
+    for name, values in values_by_name(examples).items():
         metrics[name] = float(np.mean(values))
         metrics[f"{name}:std"] = float(np.std(values))
     return metrics
@@ -187,11 +179,11 @@ def clipped_mean(values: NDArray[np.float64]) -> float:
     return float(np.clip(np.mean(values), 0, 1))
 
 
-def _clipped_spread(resamples: NDArray[np.float64]) -> float:
+def clipped_spread(resamples: NDArray[np.float64]) -> float:
     return float(np.std(np.clip(resamples.mean(axis=1), 0, 1)))
 
 
-def _values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArray[np.float64]]:
+def values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArray[np.float64]]:
     values: dict[str, list[float]] = {}
     for metrics in examples:
         for name, value in metrics.items():
@@ -202,23 +194,6 @@ def _values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArra
     return {name: np.asarray(column, dtype=np.float64) for name, column in values.items()}
 
 
-def inspect_met(judge: base.Replies) -> JsonValue:
-    """The verdict as it is counted: a boolean, or after three tries whatever the last reply has under criteria_met."""
-    last: dict[str, JsonValue] = {}
-    while judge.calls < 3:
-        reply = judge.ask()
-        if reply is None:
-            last = {"criteria_met": False} if judge.calls == 3 else last
-            continue
-        text = reply.strip()
-        text = text.removeprefix("```json") if text.startswith("```json") else text.removeprefix("```")
-        parsed = base.parse_json(text.removesuffix("```").strip())
-        last = parsed if isinstance(parsed, dict) else {}
-        if isinstance(last.get("criteria_met"), bool):
-            break
-    return last.get("criteria_met", False)
-
-
 def grade(case: Case, grader: Grader) -> Grading:
     """One round: a question for each item, about the conversation with the answer as its last turn.
 
@@ -226,9 +201,9 @@ def grade(case: Case, grader: Grader) -> Grading:
     """
     gold = case.gold_as(HealthBenchGold)
     # DR Tulu's judge sees the conversation as its agent got it: one user turn.
-    flat = (base.ChatTurn(role="user", content=question_of(case.example, grader)),)
+    flat = (ChatTurn(role="user", content=question_of(case.example, grader)),)
     turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
-    conversation = render((*turns, base.ChatTurn(role="assistant", content=case.answer.text)))
+    conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
     verdicts, unreadable = yield from ask(
         grader.question(
             f"item-{number}", "healthbench", parse=read_verdict, conversation=conversation, criterion=item.for_judge()
@@ -237,13 +212,13 @@ def grade(case: Case, grader: Grader) -> Grading:
     )
     labels = {f"item-{number}": str(met) for number, met in enumerate(verdicts) if isinstance(met, bool)}
     pairs = zip(gold.rubrics, verdicts, strict=True)
-    met = [item.points < 0 if isinstance(verdict, base.Unparsed) else verdict for item, verdict in pairs]
+    met = [item.points < 0 if isinstance(verdict, Unparsed) else verdict for item, verdict in pairs]
     worst = points_share(zip(gold.rubrics, met, strict=True)) or 0.0
     try:
         if len(labels) < len(verdicts):
-            raise base.ScoringError(NEVER_PARSABLE, "none of 1 judge replies holds a verdict")
+            raise ScoringError(NEVER_PARSABLE, "none of 1 judge replies holds a verdict")
         metrics = score_example(gold.rubrics, gold.example_tags, met=met)
-    except base.ScoringError as refusal:
+    except ScoringError as refusal:
         if not grader.rules.is_strict or points_share((item, True) for item in gold.rubrics) is None:
             return Grade(None, worst, refusal.reason, labels=labels, unreadable=unreadable)
         metrics = {"overall_score": worst}
@@ -260,57 +235,8 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     return {"overall_score": metrics.pop("score", None), **metrics}
 
 
-def recorded_example(
-    rubrics: tuple[RubricItem, ...], example_tags: tuple[Text, ...], judge_replies: tuple[tuple[Text, ...], ...]
-) -> object:
-    base.judges_of(judge_replies, rubrics)
-    # The official code refuses an example without items before it judges any.
-    verdicts = [grade_item(replies) for replies in judge_replies]
-    calls = [judge_calls for _, judge_calls in verdicts]
-    met = [is_met for is_met, _ in verdicts]
-    return {
-        "metrics": score_example(rubrics, example_tags, met=met),
-        "criteria_met": met,
-        "judge_calls_per_item": calls,
-        "total_judge_calls": sum(calls),
-    }
-
-
-def recorded_inspect_example(rubrics: tuple[RubricItem, ...], judge_replies: tuple[tuple[Text, ...], ...]) -> object:
-    """A verdict counts where it is truthy; without positive points the score is 0."""
-    met = [inspect_met(judge) for judge in base.judges_of(judge_replies, rubrics)]
-    share = points_share((item, bool(value)) for item, value in zip(rubrics, met, strict=True))
-    return {"met": met, "healthbench_score": share or 0.0}
-
-
-def recorded_aggregate(
-    per_example_metrics: tuple[dict[str, float], ...], numpy_global_seed: int, bootstrap_draws: int = BOOTSTRAP_DRAWS
-) -> object:
-    rng = np.random.RandomState(numpy_global_seed)
-    return _with_score(official_aggregate(per_example_metrics, rng=rng, draws=bootstrap_draws))
-
-
-def recorded_drtulu_aggregate(per_example_metrics: tuple[dict[str, float], ...]) -> object:
-    return _with_score(drtulu_aggregate(per_example_metrics))
-
-
-def _with_score(metrics: dict[str, float]) -> dict[str, object]:
-    return {"score": metrics.pop("score", None), "metrics": metrics}
-
-
-def recorded_inspect_aggregate(
-    per_example_metrics: tuple[dict[str, float], ...], numpy_global_seed: int, bootstrap_draws: int = BOOTSTRAP_DRAWS
-) -> object:
-    """Clipped mean of the overall scores and its bootstrap error; both 0 where there is none."""
-    values = _values_by_name(per_example_metrics).get("overall_score")
-    if values is None:
-        return {"score": 0.0, "bootstrap_std_error": 0.0}
-    picks = np.random.default_rng(numpy_global_seed).integers(0, len(values), size=(bootstrap_draws, len(values)))
-    return {"score": clipped_mean(values), "bootstrap_std_error": _clipped_spread(values[picks])}
-
-
 # Officially asked without limit; ten tries end a judge that never gives a verdict.
-OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
+OFFICIAL = official_rules(GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="healthbench",
     title="HealthBench",
@@ -318,17 +244,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
     official=OFFICIAL,
-    drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
-    units={
-        "healthbench": {
-            "example": {"official": recorded_example, "inspect_evals_0.26.0": recorded_inspect_example},
-            "aggregate": {
-                "official": recorded_aggregate,
-                "dr_tulu_aggregate_results_unclipped": recorded_drtulu_aggregate,
-                "inspect_evals_calculate_final_score_default_rng(seed)": recorded_inspect_aggregate,
-            },
-        }
-    },
+    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     is_long=True,
     question=question_of,
     hub="hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",

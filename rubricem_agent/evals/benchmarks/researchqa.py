@@ -9,26 +9,28 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, JsonValue
+from pydantic import BeforeValidator, Field
 
-from rubricem_agent.evals import base
-from rubricem_agent.evals.files import FileRow, json_array, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask, mean_of, numbered
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
+from rubricem_agent.evals.files import json_array, rows_loader
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask, numbered
+from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.rules import drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
-from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
 
 LEVELS = {"Not at all": 1, "Barely": 2, "Moderately": 3, "Mostly": 4, "Completely": 5}
 OFFICIAL_BATCH = 8
 DRTULU_BATCH = 10
-MAX_TRIES = 3
 
 
 _ItemText = Annotated[Text, BeforeValidator(lambda item: item.get("rubric_item") if isinstance(item, dict) else item)]
 """The file has an object with the text around each item."""
 
 
-class ResearchQAGold(base.Gold):
+class ResearchQAGold(Gold):
     """A row of the file: the question, its rubric items in file order, and its field of research."""
 
     id: Text = Field(min_length=1)
@@ -43,7 +45,7 @@ load = rows_loader("researchqa", json_array, ResearchQAGold, prompt=lambda row: 
 def level_of(label: str) -> int:
     """1 to 5. Exact and case-sensitive: anything else raises ScoringError("KeyError"), which officially ends the run."""
     if label not in LEVELS:
-        raise base.ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
+        raise ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
     return LEVELS[label]
 
 
@@ -51,22 +53,15 @@ def coverage_of(labels: Sequence[str]) -> float:
     """The mean normalised level over the items of one question. Labels are looked up before the division."""
     levels = [level_of(label) for label in labels]
     if not levels:
-        raise base.ScoringError("ZeroDivisionError", "the question has no rubric item")
+        raise ScoringError("ZeroDivisionError", "the question has no rubric item")
     return sum((level - 1) / 4 for level in levels) / len(levels)
 
 
-def parse_batch(reply: str, *, size: int) -> list[str] | base.Unparsed:
+def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
     """The lines of a reply, stripped, blanks dropped; `Unparsed` unless there is exactly one per item."""
     # Only a newline separates, as in the official split: a form feed inside a line does not make two.
     lines = [line.strip() for line in reply.split("\n") if line.strip()]
-    return lines if len(lines) == size else base.Unparsed(f"{len(lines)} lines for {size} items")
-
-
-class RecordedRubric(FileRow):
-    """A question of a recorded run, its rubric items in file order."""
-
-    id: Text
-    rubric: tuple[Text, ...]
+    return lines if len(lines) == size else Unparsed(f"{len(lines)} lines for {size} items")
 
 
 def grade(case: Case, grader: Grader) -> Grading:
@@ -87,69 +82,20 @@ def grade(case: Case, grader: Grader) -> Grading:
     )
     labels: list[str] = []
     for batch, lines in zip(batches, parsed, strict=True):
-        failed += not isinstance(lines, base.Unparsed) and not LEVELS.keys() >= set(lines)
-        labels += [""] * len(batch) if isinstance(lines, base.Unparsed) else lines
+        failed += not isinstance(lines, Unparsed) and not LEVELS.keys() >= set(lines)
+        labels += [""] * len(batch) if isinstance(lines, Unparsed) else lines
     readable = {f"item-{number}": label for number, label in enumerate(labels) if label in LEVELS}
     try:
         if "" in labels:
-            raise base.ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
+            raise ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
         coverage = coverage_of(labels)
-    except base.ScoringError as refusal:
+    except ScoringError as refusal:
         return grader.excluded(refusal.reason, unreadable=failed)._replace(labels=readable)
     by_domain = {f"domain:{gold.general_domain}": coverage} if gold.general_domain else {}
     return Grade(coverage, coverage, metrics=by_domain, labels=readable, unreadable=failed)
 
 
-def recorded_level(label: Text) -> object:
-    level = level_of(label)
-    return {"number": level, "normalized": (level - 1) / 4}
-
-
-def recorded_item(labels: tuple[Text, ...]) -> object:
-    return {"coverage": coverage_of(labels)}
-
-
-def recorded_run(
-    items: tuple[RecordedRubric, ...],
-    answers: dict[str, JsonValue],
-    judge_replies_by_item_and_batch: dict[str, tuple[Text, ...]],
-    batch_size: int = OFFICIAL_BATCH,
-) -> object:
-    """The questions that survive the official run. One without an answer is skipped; an empty answer is judged."""
-    malformed = [key for key in judge_replies_by_item_and_batch if not key.rpartition(":")[2].isdecimal()]
-    if malformed:
-        raise FileFormatError(f"replies are recorded under {malformed[0]!r}, which is not of the form id:number")
-    if batch_size < 1:
-        raise FileFormatError(f"batch_size is {batch_size}; a batch has at least 1 item")
-    coverages: list[tuple[str, float]] = []
-    calls = 0
-    for question in items:
-        if question.id not in answers:
-            continue
-        labels: list[str] = []
-        for number, start in enumerate(range(0, len(question.rubric), batch_size)):
-            judge = base.Replies(judge_replies_by_item_and_batch.get(f"{question.id}:{number}", ()))
-            parse = partial(parse_batch, size=len(question.rubric[start : start + batch_size]))
-            # Only a wrong number of lines is asked again; a failed request drops the question at once.
-            batch = judge.first_parsed(parse, tries=MAX_TRIES, ends_at_failure=True)
-            calls += judge.calls
-            if isinstance(batch, base.Unparsed):
-                break
-            labels.extend(batch)
-        else:
-            try:
-                coverages.append((question.id, coverage_of(labels)))
-            except base.ScoringError as error:
-                raise base.ScoringError(error.official, error.reason, judge_calls=calls) from error
-    return {
-        "scored_item_ids": [item_id for item_id, _ in coverages],
-        "coverages": dict(coverages),
-        "average": mean_of([coverage for _, coverage in coverages]),
-        "judge_calls": calls,
-    }
-
-
-OFFICIAL = base.official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
+OFFICIAL = official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
 BENCHMARK = Benchmark(
     name="researchqa",
     title="ResearchQA",
@@ -157,14 +103,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "coverage", prompts=("researchqa",)),
     official=OFFICIAL,
-    drtulu=base.drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
-    units={
-        "researchqa": {
-            "level": {"official": recorded_level},
-            "item": {"official": recorded_item},
-            "run": {"official": recorded_run},
-        }
-    },
+    drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
     is_long=True,
     hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
     guidance="Answer in about 250 words, with citations.",

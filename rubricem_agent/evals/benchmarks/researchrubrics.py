@@ -9,18 +9,14 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, JsonValue
 
-from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, ask, mean_of
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
+from rubricem_agent.evals.reply_parsing import Unparsed, as_number, parse_json
+from rubricem_agent.evals.rules import GEMINI_PRO, official_rules
 from rubricem_env.domain.base import Text
-from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
-
-MAX_TRIES = 3
-
-TERNARY = {"Satisfied": 1.0, "Partially Satisfied": 0.5, "Not Satisfied": 0.0}
-BINARY = {"Satisfied": 1.0}
-"""The binary reading of the older labels: a partial is not satisfied. Unknown labels count 0 in both."""
 
 
 class WeightedCriterion(FileRow):
@@ -31,7 +27,7 @@ class WeightedCriterion(FileRow):
     axis: Text
 
 
-class ResearchRubricsGold(base.Gold):
+class ResearchRubricsGold(Gold):
     """A row of the file: the task and its rubric."""
 
     id: Text = Field(validation_alias="sample_id", min_length=1)
@@ -42,17 +38,17 @@ class ResearchRubricsGold(base.Gold):
 load = rows_loader("researchrubrics", json_lines, ResearchRubricsGold, prompt=lambda row: row.prompt, num_rows=101)
 
 
-def parse_verdict(reply: str) -> tuple[JsonValue, float] | base.Unparsed:
+def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
     """Verdict and score of one reply; the verdict never enters the arithmetic.
 
     A fenced reply fails, and so does one whose score or confidence is not a number. A fraction is accepted: the official code turns `score` into a float without further checks.
     """
-    parsed = base.parse_json(reply)
+    parsed = parse_json(reply)
     if not isinstance(parsed, dict):
-        return parsed if isinstance(parsed, base.Unparsed) else base.Unparsed("the reply is not a JSON object")
-    score, confidence = base.as_number(parsed.get("score")), base.as_number(parsed.get("confidence"))
+        return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON object")
+    score, confidence = as_number(parsed.get("score")), as_number(parsed.get("confidence"))
     if score is None or confidence is None:
-        return base.Unparsed("score or confidence is not a number")
+        return Unparsed("score or confidence is not a number")
     return parsed.get("verdict"), score
 
 
@@ -95,7 +91,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         )
         for number, item in enumerate(rubrics)
     )
-    scores = [None if isinstance(verdict, base.Unparsed) else verdict[1] for verdict in verdicts]
+    scores = [None if isinstance(verdict, Unparsed) else verdict[1] for verdict in verdicts]
     weights = [item.weight for item in rubrics]
     # The worst case of an item without a readable verdict: it is satisfied where the weight is negative.
     pairs = zip(scores, weights, strict=True)
@@ -121,65 +117,13 @@ def _by_axis(rubrics: Sequence[WeightedCriterion], scores: Sequence[float | None
     return {axis: compliance(own, weights) for axis, (own, weights) in axes.items() if max(weights) > 0}
 
 
-class RecordedItem(FileRow):
-    """A rubric item of a recorded case, with its score where it was judged."""
-
-    weight: float = Field(allow_inf_nan=True)
-    score: float | None = Field(default=None, allow_inf_nan=True)
-
-
-def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[Text, ...], ...]) -> object:
-    """Three tries for each item, then its verdict is Error.
-
-    Officially such an item stays in the sum with score 0: on a negative item that helps the model.
-    """
-    judges = base.judges_of(judge_replies, rubrics)
-    items = [judge.first_parsed(parse_verdict, tries=MAX_TRIES) for judge in judges]
-    scores = [None if isinstance(item, base.Unparsed) else item[1] for item in items]
-    return {
-        "verdicts": ["Error" if isinstance(item, base.Unparsed) else item[0] for item in items],
-        "scores": [score or 0.0 for score in scores],
-        "success": [score is not None for score in scores],
-        "compliance_score": compliance(scores, [rubric.weight for rubric in rubrics]),
-        "judge_calls_per_item": [judge.calls for judge in judges],
-    }
-
-
-def recorded_labels(weights: tuple[float, ...], presence: tuple[Text, ...]) -> object:
-    trajectories = {"ternary": TERNARY, "binary": BINARY}
-    return {
-        name: compliance([values.get(label, 0.0) for label in presence], weights)
-        for name, values in trajectories.items()
-    }
-
-
-def recorded_aggregate(samples: tuple[tuple[RecordedItem, ...], ...]) -> object:
-    """The unweighted mean over samples; 0 for none. An empty report writes no rows and is officially no sample."""
-    if any(row.score is None for rows in samples for row in rows):
-        raise FileFormatError("samples: a row has no score")
-    scores = [compliance([row.score for row in rows], [row.weight for row in rows]) for rows in samples if rows]
-    average = mean_of(scores) or 0.0
-    return {
-        "total_samples": len(scores),
-        "average_printed_4dp": f"{average:.4f}",
-        "average_unrounded_same_formula": average,
-    }
-
-
 BENCHMARK = Benchmark(
     name="researchrubrics",
     title="ResearchRubrics",
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "compliance", prompts=("researchrubrics",)),
-    official=base.official_rules(base.GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
-    units={
-        "researchrubrics": {
-            "task_binary": {"official": recorded_task},
-            "ternary_vs_binary": {"official": recorded_labels},
-            "aggregate": {"official": recorded_aggregate},
-        }
-    },
+    official=official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
     is_long=True,
     hub="hf:ScaleAI/researchrubrics/processed_data.jsonl",
     ids="sample_id of the data file",

@@ -8,12 +8,14 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 from pydantic import Field
 
-from rubricem_agent.evals import base
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
-from rubricem_agent.evals.grading import Benchmark, Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluation_rules import Rules
@@ -21,10 +23,9 @@ from rubricem_records.evaluation_rules import Rules
 _ALONE = re.compile(r"\b([ABC])\b")
 _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
 """What the judge was asked for, or spells out in its place; the official parse finds a letter in any other prose too."""
-_MEANINGS = {"is_correct": "A", "is_incorrect": "B", "is_not_attempted": "C"}
 
 
-class SimpleQAGold(base.Gold):
+class SimpleQAGold(Gold):
     """A row of the file; the metadata have the topic and the source urls."""
 
     problem: Text = Field(min_length=1)
@@ -66,7 +67,7 @@ def rates(letters: Sequence[str]) -> dict[str, float]:
     """
     if not letters:
         # The official code maps over the answers with a pool of min(threads, answers) workers: 0 is refused.
-        raise base.ScoringError("ValueError", "there is no answer to score")
+        raise ScoringError("ValueError", "there is no answer to score")
     correct, incorrect, not_attempted = (letters.count(letter) / len(letters) for letter in "ABC")
     attempted = correct + incorrect
     accuracy = correct / attempted if attempted > 0 else 0.0
@@ -77,18 +78,6 @@ def rates(letters: Sequence[str]) -> dict[str, float]:
         "accuracy_given_attempted": accuracy,
         "f1": 2 * accuracy * correct / (accuracy + correct) if accuracy + correct > 0 else 0.0,
     }
-
-
-def official_metrics(letters: Sequence[str]) -> dict[str, float]:
-    """Mean and population standard deviation of each indicator, by the official names. `score` is is_correct again."""
-    if not letters:
-        raise base.ScoringError("ValueError", "there is no answer to score")
-    metrics: dict[str, float] = {}
-    for name, letter in {**_MEANINGS, "score": "A"}.items():
-        indicator = np.asarray([given == letter for given in letters])
-        metrics[name] = float(np.mean(indicator))
-        metrics[f"{name}:std"] = float(np.std(indicator))
-    return metrics
 
 
 def grade(case: Case, grader: Grader) -> Grading:
@@ -113,39 +102,7 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     return rates(letters) if letters else {"correct": None}
 
 
-def recorded_parse(judge_text: Text) -> object:
-    letter = parse_letter(judge_text)
-    return {"letter": letter} | {name: letter == wanted for name, wanted in _MEANINGS.items()}
-
-
-def recorded_aggregate(judge_texts: tuple[Text, ...]) -> object:
-    letters = [parse_letter(text) for text in judge_texts]
-    shares, metrics = rates(letters), official_metrics(letters)
-    accuracy = shares["accuracy_given_attempted"]
-    return {
-        "score_mean": metrics.pop("score"),
-        "metrics": metrics,
-        "aggregate": {
-            **{f"is_{name}": shares[name] for name in ("correct", "incorrect", "not_attempted")},
-            # The official sum of the two rates differs from 1 - not_attempted in the last bits.
-            "is_given_attempted": shares["correct"] + shares["incorrect"],
-            "accuracy_given_attempted": accuracy,
-        },
-        "output": {"accuracy_given_attempted": accuracy, "f1": shares["f1"]},
-    }
-
-
-def recorded_inspect_aggregate(judge_texts: tuple[Text, ...]) -> object:
-    shares = rates([parse_letter(text) for text in judge_texts])
-    return {
-        **{name: shares[name] for name in ("correct", "not_attempted", "incorrect")},
-        "attempted": 1 - shares["not_attempted"],
-        "correct_given_attempted": shares["accuracy_given_attempted"],
-        "f_score": shares["f1"],
-    }
-
-
-OFFICIAL = base.official_rules(base.GPT, temperature=0.5, tries=1, sampling="simple_evals")
+OFFICIAL = official_rules(GPT, temperature=0.5, tries=1, sampling="simple_evals")
 BENCHMARK = Benchmark(
     name="simpleqa",
     title="SimpleQA",
@@ -153,17 +110,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
-    drtulu=base.drtulu_rules(OFFICIAL, max_output_tokens=1000),
-    units={
-        "simpleqa": {
-            "parse": {
-                "official": recorded_parse,
-                "inspect_evals_original_strict": parse_standalone_letter,
-                "inspect_evals_original_paper": parse_letter,
-            },
-            "aggregate": {"official": recorded_aggregate, "inspect_evals_simpleqa_metric": recorded_inspect_aggregate},
-        }
-    },
+    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
-    guidance=base.SHORT_GUIDANCE,
+    guidance=SHORT_GUIDANCE,
 )

@@ -9,11 +9,14 @@ import string
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import AliasPath, ConfigDict, Field, JsonValue
+from pydantic import AliasPath, Field
 
-from rubricem_agent.evals import base, grading
-from rubricem_agent.evals.benchmarks.twowiki import yes_no_grader
-from rubricem_agent.evals.files import FileRow, assemble, json_lines, load_short_form, read_numbered, read_utf8
+from rubricem_agent.evals import grading
+from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmarks.drtulu_short_answer import yes_no_grader
+from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
+from rubricem_agent.evals.files import assemble, json_lines, load_short_form, read_numbered, read_utf8
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluation_rules import Rules
@@ -26,7 +29,7 @@ _GRADE = re.compile(r"grade:\s*(correct|incorrect)", re.IGNORECASE)
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-class WebWalkerGold(base.Gold):
+class WebWalkerGold(Gold):
     """A row of the file. The page where a walk would start is not given to search agents."""
 
     question: Text = Field(min_length=1)
@@ -39,24 +42,13 @@ class WebWalkerGold(base.Gold):
         return (self.answer,)
 
 
-class JudgedRow(FileRow):
-    """One question with its cell; without `pred` or `judge` it was not answered or not judged."""
-
-    model_config = ConfigDict(allow_inf_nan=True)
-
-    question: Text
-    info: dict[str, JsonValue] = Field(default_factory=dict)
-    pred: Text | None = None
-    judge: Text | None = None
-
-
-def load(paths: base.DataPaths, *, any_version: bool = False) -> base.Dataset:
+def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     """The official lines or DR Tulu's, identified by the first line. The row number from 0 is the id."""
-    path = base.required(paths.path, "the benchmark webwalkerqa")
+    path = required(paths.path, "the benchmark webwalkerqa")
     if '"messages"' in read_utf8(path).split("\n", 1)[0]:
         return load_short_form(path, any_version=any_version, num_rows=NUM_ROWS)
     rows = read_numbered(json_lines(path), WebWalkerGold)
-    examples = [base.Example(id=row.id, prompt_text=row.question) for row in rows]
+    examples = [Example(id=row.id, prompt_text=row.question) for row in rows]
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=NUM_ROWS)
 
 
@@ -111,49 +103,14 @@ def make_grader(rules: Rules) -> grading.Grader:
     return grading.Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
 
 
-def recorded_parse(judge_text: Text) -> object:
-    parsed = parse_grade(judge_text)
-    return {"value": parsed, "score": SCORES.get(parsed or "")}
-
-
-def recorded_run(rows: tuple[JudgedRow, ...]) -> object:
-    """Accuracy per type and difficulty and overall; None where nothing was scored.
-
-    A row of an unknown type or difficulty counts overall only. Where a question is given twice, the later row decides
-    the cell of both, because the official code finds cells by question.
-    """
-    cells: dict[str, list[int]] = {cell: [] for cell in CELLS}
-    overall: list[int] = []
-    cell_of = {row.question: f"{row.info.get('type')}_{row.info.get('difficulty_level')}" for row in rows}
-    for row in rows:
-        grade = None if row.pred is None or row.judge is None else parse_grade(row.judge)
-        if grade is not None:
-            overall.append(SCORES[grade])
-            cells.get(cell_of[row.question], []).append(SCORES[grade])
-    return {"report": {cell: grading.mean_of(scores) for cell, scores in {**cells, "overall": overall}.items()}}
-
-
-def recorded_tongyi_rule(judgement: Text) -> object:
-    """The rule of Tongyi DeepResearch: the text is "correct" or begins with an a, so "Answer: B" is correct."""
-    lowered = judgement.lower()
-    return {"is_correct": lowered == "correct" or lowered.startswith("a")}
-
-
-BENCHMARK = grading.Benchmark(
+BENCHMARK = Benchmark(
     name="webwalkerqa",
     title="WebWalker",
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=make_grader,
-    official=base.official_rules("gpt-4", tries=1),
-    drtulu=base.drtulu_rules(base.official_rules(base.GPT, tries=1), max_output_tokens=1000),
-    units={
-        "webwalkerqa": {
-            "parse": {"official": recorded_parse},
-            "run": {"official": recorded_run},
-            "tongyi_rule": {"official": recorded_tongyi_rule},
-        }
-    },
+    official=official_rules("gpt-4", tries=1),
+    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
     hub="huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",
-    guidance=base.SHORT_GUIDANCE,
+    guidance=SHORT_GUIDANCE,
 )

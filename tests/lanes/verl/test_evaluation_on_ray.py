@@ -10,7 +10,7 @@ from typing import Any
 
 from ray import cloudpickle
 
-from rubricem_agent.wiring.evals import limits_of, run_on_ray
+from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_env.llm.limiter import Rates
 from rubricem_records.evaluation_scores import Scores
 from tests.lanes.verl.runs import ROOT

@@ -1,31 +1,24 @@
-"""Who answers: the almanac from end to end, repeated attempts, memory, and files of answers."""
+"""Who answers: the almanac from end to end, and repeated attempts."""
 
 import asyncio
 from functools import partial
 
 import pytest
 
-from rubricem_agent.evals.answers import GivenAnswers, answer_in_episodes, cross_references, seed_of, within_references
-from rubricem_agent.evals.base import Example
-from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.inject import Injector
+from rubricem_agent.evals.answers import answer_in_episodes, seed_of
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
+from rubricem_agent.rollout.run import RolloutContext
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
-from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
-from rubricem_env.domain.reflection import Reflection
-from rubricem_env.domain.trajectory import AnswerFormat, Query, query_key
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.llm.limiter import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.offline import shipped_toolbox
-from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
+from rubricem_records.evaluation_logs import CaseKey
 from tests.search_server import SearchReply, SearchServer
 
 EXAMPLE = Example(id="1", prompt_text="How wide is the Tall Fox?")
@@ -128,125 +121,3 @@ def test_a_run_takes_over_what_its_parts_have_done(tmp_path):
 
     assert (whole.runner.answered, whole.scores.answered) == (0, 5)
     assert whole.scores.is_complete
-
-
-QUESTION = "How wide is the river Tall Fox?"
-INJECTOR = Injector(count_tokens=estimate_tokens)
-
-
-def empty_bank() -> RubricBank:
-    return RubricBank.in_memory(HashingEmbedder())
-
-
-def lesson(question: str) -> Reflection:
-    return Reflection(
-        query_key=query_key(question),
-        question=question,
-        rubrics="States the width with its unit and the season in which it was measured.",
-        takeaways="Look for the convention of the domain before the figures, since the figures depend on it.",
-    )
-
-
-class Researcher:
-    """Answers as an agent, and reflects where it is asked to."""
-
-    def emission(self, observation: str) -> str:
-        if "# The attempt" in observation:
-            given = lesson(QUESTION)
-            return (
-                f"<reflection_rubrics>{given.rubrics}</reflection_rubrics>\n"
-                f"<reflection_takeaways>{given.takeaways}</reflection_takeaways>"
-            )
-        return "<answer>60 m</answer>"
-
-
-POLICY = ScriptedPolicy(lambda opening, seed: Researcher())
-
-
-def first_attempt():
-    opening = agent_prompt(("google_search",)).opening(Query(question=QUESTION))
-    return asyncio.run(
-        run_episode(Attempt(Query(question=QUESTION), opening), RolloutContext(POLICY, shipped_toolbox()))
-    )
-
-
-def test_cross_shows_a_similar_questions_lesson_and_writes_nothing():
-    bank = empty_bank()
-    bank.write(lesson("How wide is the river Calm Otter at its mouth in summer?"))
-
-    block = asyncio.run(cross_references(QUESTION, (), bank=bank, injector=INJECTOR))
-
-    assert "Look for the convention of the domain" in block
-    assert len(bank) == 1
-
-
-def test_cross_shows_nothing_where_the_bank_is_empty():
-    assert asyncio.run(cross_references(QUESTION, (), bank=empty_bank(), injector=INJECTOR)) == ""
-
-
-def within(*attempts) -> str:
-    open_reflector = partial(Reflector, POLICY, RulesJudge())
-    return asyncio.run(
-        within_references(QUESTION, attempts, open_bank=empty_bank, open_reflector=open_reflector, injector=INJECTOR)
-    )
-
-
-def test_within_shows_nothing_before_the_first_attempt():
-    assert within() == ""
-
-
-def test_within_shows_the_reflection_on_the_last_attempt():
-    block = within(first_attempt())
-
-    assert block.startswith("<reference_examples>")
-    assert "States the width with its unit" in block
-
-
-IDS = "row numbers from 0"
-
-
-def given(**answers: str) -> GivenAnswers:
-    return GivenAnswers("file:a.jsonl", {name.lstrip("n"): answer for name, answer in answers.items()})
-
-
-def record(example_id: str, answer: str, **fields: object) -> AnswerRecord:
-    return AnswerRecord(benchmark="simpleqa", mode="official", id=example_id, epoch=0, given=answer, **fields)
-
-
-def test_ids_that_count_from_one_are_refused_by_the_last_of_them():
-    with pytest.raises(FileFormatError) as refusal:
-        given(n1="a", n2="b").refuse_unknown(["0", "1"], ids=IDS)
-
-    assert str(refusal.value) == (
-        "file:a.jsonl has 1 of 2 answers to no example, the first to '2'; the ids of this benchmark are: row numbers "
-        "from 0, here '0' to '1'. Correct the ids, or leave these lines out."
-    )
-
-
-def test_an_answer_that_is_gone_has_changed_as_well():
-    with pytest.raises(UsageError, match="example 1 was b and is now not there"):
-        given(n0="a").refuse_changed([record("0", "a"), record("1", "b")])
-
-
-def test_a_failed_attempt_holds_nobody_to_its_answer():
-    given(n0="a").refuse_changed([record("0", "", failure="no answer")])
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "is empty"),
-        ("\n", "is empty"),
-        ("yes", "line 1 is not JSON"),
-        ('{"id": 1, "text": "yes"}', "at answer: field required"),
-        ('{"id": 1, "answer": 5}', "at answer: .*got 5"),
-    ],
-)
-def test_a_file_that_is_no_answers_file_is_refused_with_the_form_of_one(tmp_path, text, said):
-    path = tmp_path / "a.jsonl"
-    path.write_text(text)
-
-    with pytest.raises(FileFormatError, match=said) as refusal:
-        GivenAnswers.read(path)
-
-    assert str(refusal.value).endswith('Write one line for each example: {"id": ..., "answer": ...}.')

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.evals import eval_app
 from rubricem_agent.cli.terminal import INCOMPLETE
-from rubricem_agent.wiring.eval_plan import parse_hub_file
+from rubricem_agent.wiring.hub_files import parse_hub_file
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer

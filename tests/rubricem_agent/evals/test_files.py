@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import DataPaths, Dataset
 from rubricem_agent.evals.benchmarks import (
     deepsearchqa,
     drb,
@@ -15,6 +14,7 @@ from rubricem_agent.evals.benchmarks import (
     twowiki,
     webwalkerqa,
 )
+from rubricem_agent.evals.dataset import DataPaths, Dataset
 from rubricem_agent.evals.files import assemble, read_answers
 from rubricem_env.domain.errors import FileFormatError
 

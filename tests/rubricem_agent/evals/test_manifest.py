@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import Example
-from rubricem_agent.evals.grading import Loaded
+from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
 from rubricem_agent.evals.subsets import ablation_rows, choose, published_rows, rows_of_ids
 from rubricem_agent.evals.suite import SUITE, rules_for

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.evals.base import Example
-from rubricem_agent.evals.benchmarks.drb import DIMENSIONS, DrbGold, TaskCriteria
+from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, DrbGold, TaskCriteria
 from rubricem_agent.evals.benchmarks.researchqa import ResearchQAGold
 from rubricem_agent.evals.benchmarks.simpleqa import SimpleQAGold
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case
 from rubricem_agent.evals.official_prompts import SOURCES, PromptSource, read_official

@@ -11,7 +11,8 @@ pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.memory.chroma_store import ChromaStore
 from rubricem_agent.memory.snapshot import save_snapshot
-from rubricem_agent.wiring.eval_plan import bank_sha256, read_seen
+from rubricem_agent.wiring.eval_plan import read_seen
+from rubricem_agent.wiring.input_hashes import bank_sha256
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_records.bank_items import BankItem, StoredItem

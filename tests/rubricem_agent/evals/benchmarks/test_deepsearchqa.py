@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
 from rubricem_agent.evals.benchmarks.deepsearchqa import (
     BENCHMARK,
     Outcome,
@@ -13,6 +12,7 @@ from rubricem_agent.evals.benchmarks.deepsearchqa import (
     rate,
 )
 from rubricem_agent.evals.grading import Grade
+from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_agent.evals.suite import rules_for
 
 

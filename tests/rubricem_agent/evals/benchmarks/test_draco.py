@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.benchmarks.draco import BENCHMARK, load, normalized_score, pass_rate
+from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, replay
 from rubricem_agent.evals.suite import rules_for

@@ -1,80 +1,141 @@
+"""FACT, question by question, without a judge."""
+
 import json
 
-import pytest
-from pydantic import JsonValue
+from rubricem_agent.evals.benchmarks.drb import BENCHMARK
+from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, DrbGold, TaskCriteria
+from rubricem_agent.evals.dataset import Example
+from rubricem_agent.evals.extraction import Extracted
+from rubricem_agent.evals.grading import Case, Grader, replay
+from rubricem_agent.evals.suite import rules_for
+from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_records.evaluation_rules import EvaluationMode
 
-from rubricem_agent.evals.base import Unparsed
-from rubricem_agent.evals.benchmarks.drb import (
-    DIMENSIONS,
-    RaceCriterion,
-    TaskCriteria,
-    parse_scores,
-    recorded_task,
-    score_task,
+ARTICLE = "An article with a claim. " * 10
+A, B = "https://a.example", "https://b.example"
+CRITERIA = TaskCriteria.model_validate_json(
+    json.dumps(
+        {
+            "id": 51,
+            "dimension_weight": dict.fromkeys(DIMENSIONS, 0.25),
+            "criterions": {name: [{"criterion": "c", "weight": 1.0}] for name in DIMENSIONS},
+        }
+    )
 )
 
-CRITERIA = TaskCriteria(
-    id=1,
-    dimension_weight=dict.fromkeys(DIMENSIONS, 0.25),
-    criterions={
-        name: (RaceCriterion(criterion="A", weight=0.75), RaceCriterion(criterion="B", weight=0.25))
-        for name in DIMENSIONS
-    },
-)
+
+def case(text: str = ARTICLE) -> Case:
+    gold = DrbGold(id="51", prompt="t", language="en", criteria=CRITERIA, reference=ARTICLE)
+    return Case(Example(id="51", prompt_text="Write it."), gold, Extracted(text, "given answer"))
 
 
-def entry(criterion: str, target: JsonValue, reference: JsonValue) -> dict[str, JsonValue]:
-    return {"criterion": criterion, "article_1_score": target, "article_2_score": reference}
+def answer(question):
+    """Three facts from two pages: one is a repetition, one supported, one not."""
+    facts = [{"fact": "f1", "url": A}, {"fact": "f1 again", "url": A}, {"fact": "f2", "url": B}]
+    replies = {
+        "clean": ARTICLE,
+        "race": json.dumps(
+            {name: [{"criterion": "c", "article_1_score": 8, "article_2_score": 2}] for name in DIMENSIONS}
+        ),
+        "extract": json.dumps(facts),
+        f"dedup {A}": "[1]",
+        f"page {A}": "The page says f1.",
+        f"page {B}": "",
+        f"validate {A}": '[{"idx": 1, "result": "supported"}]',
+        f"validate {B}": '[{"idx": 1, "result": "unsupported"}]',
+    }
+    return (replies[question.key],)
 
 
-def reply(*entries: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    rest: JsonValue = [entry("A", 5, 5), entry("B", 5, 5)]
-    return {name: rest for name in DIMENSIONS} | {"insight": list(entries)}
+def grader(*, with_fact: bool = True, mode: EvaluationMode = "official") -> Grader:
+    make = BENCHMARK.fact_grader if with_fact else BENCHMARK.grader
+    return make(rules_for("drb", mode))
 
 
-def insight(*entries: dict[str, JsonValue]) -> tuple[float, float]:
-    score = score_task(reply(*entries), CRITERIA)
-    return score.target[0]["insight"], score.reference[0]["insight"]
+def test_race_and_fact_stand_beside_each_other():
+    grade = replay(grader().grade(case()), answer)
+
+    totals = grader().total([grade])
+
+    # RACE 8 / (8 + 2); of two facts that were kept one is supported; one task cites.
+    assert totals["overall_score"] == 0.8
+    assert totals["fact:citation_accuracy"] == 0.5
+    assert totals["fact:effective_citations"] == 1.0
 
 
-def test_a_missing_reference_score_counts_zero_in_the_middle_and_voids_the_dimension_at_the_end() -> None:
-    # Middle: reference 8*.25 over all weights. End: the official code reads the last item alone.
-    assert insight(entry("A", 4, None), entry("B", 4, 8)) == (4, 2)
-    assert insight(entry("B", 4, 8), entry("A", 4, None)) == (4, 0)
+def test_a_page_that_cannot_be_read_is_judged_as_such():
+    asked = []
+
+    def note(question):
+        asked.append(question)
+        return answer(question)
+
+    replay(grader().grade(case()), note)
+
+    validated = next(question for question in asked if question.key == f"validate {B}")
+    assert "scrape failed" in validated.prompt
 
 
-@pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```", "Scores: {} as {{asked}}", "<o>{}</o> }}", "```json\n{}"])
-def test_a_reply_is_rescued_from_what_surrounds_it(wrap: str) -> None:
-    scores = reply(entry("A", 1, 2))
+def test_weights_never_reach_the_judge():
+    asked = []
 
-    assert parse_scores(wrap.format(json.dumps(scores))) == scores
+    def note(question):
+        asked.append(question)
+        return answer(question)
 
+    replay(grader(with_fact=False).grade(case()), note)
 
-@pytest.mark.parametrize("text", ["null", "[]", "prose", "", '{"insight": []}'])
-def test_a_reply_without_all_dimensions_is_asked_again(text: str) -> None:
-    assert isinstance(parse_scores(text), Unparsed)
-
-
-def test_a_task_without_criteria_carries_an_error() -> None:
-    outcome = recorded_task(TaskCriteria(id=3), (json.dumps(reply()),))
-
-    assert outcome["result"].keys() == {"id", "error"}
+    assert [question.key for question in asked] == ["clean", "race"]
+    assert "0.25" not in asked[1].prompt
 
 
-def test_entries_that_are_no_objects_leave_no_trace() -> None:
-    scores = reply(entry("A", 8, 4)) | {"insight": [3, entry("A", 8, 4), entry("A", [1], 2), None]}
+def test_an_article_too_short_after_cleaning_has_no_score_and_strictly_a_zero():
+    official = replay(grader(with_fact=False).grade(case()), lambda question: ("gone",))
+    strict = replay(grader(with_fact=False, mode="strict").grade(case()), lambda question: ("gone",))
 
-    assert score_task(scores, CRITERIA).target[0]["insight"] == 8
-
-
-def test_a_reply_that_names_all_dimensions_without_being_an_object_carries_an_error() -> None:
-    outcome = recorded_task(CRITERIA, (json.dumps(DIMENSIONS),))
-
-    assert outcome["result"]["error"] == "Error calculating scores: 'list' object has no attribute 'items'"
-    assert outcome["judge_calls"] == 1
+    assert (official.score, strict.score) == (None, 0.0)
+    assert "fewer than 100 characters" in official.excluded
 
 
-def test_a_score_too_large_for_a_float_carries_an_error() -> None:
-    outcome = recorded_task(CRITERIA, (json.dumps(reply(entry("A", 10**400, 1))),))
+def test_dr_tulu_checks_citations_against_the_snippets_that_its_tools_showed():
+    shown = '<tool_output>\n<snippet id="S_1">Fox | https://a.example\nf1 holds.</snippet>\n</tool_output>'
+    cited = f'<answer>{ARTICLE}<cite id="S_1">f1</cite> and <cite id="S_9">never shown</cite></answer>'
+    segments = (
+        Segment(origin=Origin.PROMPT, text="Write it."),
+        Segment(origin=Origin.TOOL, text=shown),
+        Segment(origin=Origin.POLICY, text=cited),
+    )
+    asked = []
 
-    assert outcome["result"].keys() == {"id", "error"}
+    def note(question):
+        asked.append(question)
+        return answer(question)
+
+    attempt = case()._replace(trajectory=Trajectory(question="Write it.", segments=segments))
+    grade = replay(grader(mode="drtulu").grade(attempt), note)
+
+    # No extraction and no page is read: the one snippet that was shown is the page.
+    assert [question.key for question in asked] == ["clean", "race", f"validate {A}"]
+    assert "f1 holds." in asked[-1].prompt
+    assert list(grade.record["citations_deduped"]) == [A]
+
+
+def test_a_report_that_cites_nothing_has_no_fact_numbers():
+    replies = {"clean": ARTICLE, "extract": "[]"}
+    grade = replay(grader().grade(case()), lambda question: (replies.get(question.key) or answer(question)[0],))
+
+    totals = grader().total([grade])
+
+    assert totals["fact:citation_accuracy"] is None
+    assert totals["overall_score"] == 0.8
+
+
+def test_prose_in_place_of_facts_or_verdicts_on_a_page_is_counted_as_unreadable():
+    prose = {"extract": "Service overloaded", f"validate {A}": "Service overloaded"}
+
+    def replies(*keys: str):
+        return lambda question: (prose[question.key] if question.key in keys else answer(question)[0],)
+
+    assert replay(grader().grade(case()), answer).unreadable == 0
+    assert replay(grader().grade(case()), replies("extract")).unreadable == 1
+    assert replay(grader().grade(case()), replies(f"validate {A}")).unreadable == 1

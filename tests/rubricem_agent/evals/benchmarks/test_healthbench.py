@@ -1,14 +1,6 @@
 from rubricem_agent.data.chatml import ChatTurn
-from rubricem_agent.evals.base import API_ERROR, Example, Replies
-from rubricem_agent.evals.benchmarks.healthbench import (
-    BENCHMARK,
-    HealthBenchGold,
-    RubricItem,
-    inspect_met,
-    question_of,
-    recorded_inspect_aggregate,
-    render,
-)
+from rubricem_agent.evals.benchmarks.healthbench import BENCHMARK, HealthBenchGold, RubricItem, question_of, render
+from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, replay
 from rubricem_agent.evals.suite import rules_for
@@ -37,11 +29,6 @@ def test_strict_mode_counts_a_missing_verdict_as_the_worst_case() -> None:
 
 def test_the_judge_sees_the_points_of_an_item() -> None:
     assert item(-4).for_judge() == "[-4] c"
-
-
-def test_inspect_without_any_score_reads_zero() -> None:
-    assert recorded_inspect_aggregate((), 0) == {"score": 0.0, "bootstrap_std_error": 0.0}
-    assert inspect_met(Replies([API_ERROR])) is False
 
 
 def a_case_of(*turns: tuple[str, str]) -> Case:

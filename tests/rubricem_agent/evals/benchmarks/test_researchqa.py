@@ -1,22 +1,7 @@
-from rubricem_agent.evals.base import API_ERROR, Unparsed
-from rubricem_agent.evals.benchmarks.researchqa import RecordedRubric, parse_batch, recorded_run
-
-TWO = RecordedRubric(id="q", rubric=("a", "b"))
+from rubricem_agent.evals.benchmarks.researchqa import parse_batch
+from rubricem_agent.evals.reply_parsing import Unparsed
 
 
 def test_a_batch_needs_one_line_per_item_and_blank_lines_do_not_count() -> None:
     assert parse_batch(" Mostly \r\n\n Barely", size=2) == ["Mostly", "Barely"]
     assert isinstance(parse_batch("Mostly", size=2), Unparsed)
-
-
-def test_a_failed_request_drops_the_question_at_once() -> None:
-    run = recorded_run((TWO,), {"q": "x"}, {"q:0": (API_ERROR, "Mostly\nMostly")})
-
-    assert run == {"scored_item_ids": [], "coverages": {}, "average": None, "judge_calls": 1}
-
-
-def test_items_go_out_in_batches_and_the_last_is_shorter() -> None:
-    # Two batches of one: Completely 1 and Not at all 0, mean 0.5.
-    run = recorded_run((TWO,), {"q": "x"}, {"q:0": ("Completely",), "q:1": ("Not at all",)}, batch_size=1)
-
-    assert run == {"scored_item_ids": ["q"], "coverages": {"q": 0.5}, "average": 0.5, "judge_calls": 2}

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from rubricem_agent.evals.costs import cost_text, costs_of
 from rubricem_agent.evals.report import print_summary, render_page, summarize
-from rubricem_agent.wiring.eval_plan import plan_run, rescore_run
+from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
+from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
 from rubricem_records.evaluation_logs import VerdictRecord

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
 from rubricem_agent.evals.official_prompts import OfficialTemplate
-from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.wiring.prompt_calibration import WordingAgreement, compare_prompts, plan_calibration
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from rubricem_agent.evals.report import SUBSTITUTE_NOTE, print_summary, render_page, summarize
-from rubricem_agent.wiring.eval_plan import plan_run, rescore_run
+from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
+from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.evaluation_scores import read_scores
 

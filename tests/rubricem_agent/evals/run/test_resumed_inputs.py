@@ -8,7 +8,8 @@ import pytest
 from rubricem_agent.config import BankConfig
 from rubricem_agent.evals.resumed_run import refuse_difference
 from rubricem_agent.wiring.eval_config import EvalConfig
-from rubricem_agent.wiring.eval_plan import bank_sha256, plan_run, search_sha256
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.input_hashes import bank_sha256, search_sha256
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.reflection import Reflection

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.wiring.eval_plan import plan_run, rescore_run
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import ConfigError
 
 HEALTHBENCH = (5 / 12 + 5 / 15 + 5 / 20 + 5 / 27) / 4

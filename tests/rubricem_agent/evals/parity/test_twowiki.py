@@ -1,27 +1,17 @@
 import pytest
 
-from rubricem_agent.evals.base import ScoringError
-from rubricem_agent.evals.benchmarks.twowiki import (
+from rubricem_agent.evals.parity.twowiki import (
     Predictions,
     alternatives,
-    drtulu_exact,
-    drtulu_f1,
     score_evidence,
     score_predictions,
     score_supporting_facts,
 )
+from rubricem_agent.evals.scoring_error import ScoringError
 
 
 def predict(**parts: object) -> Predictions:
     return Predictions.model_validate({"answer": {}, "sp": {}, "evidence": {}} | parts)
-
-
-def test_dr_tulu_takes_its_label_off_for_exact_match_only() -> None:
-    # F1 with the label: tokens exact, answer, paris against paris: P 1/3, R 1, F1 1/2.
-    assert drtulu_exact("Exact Answer: Paris", ["paris"])
-    assert drtulu_f1("Exact Answer: Paris", ["paris"]) == 0.5
-    with pytest.raises(ScoringError, match="no gold answer"):
-        drtulu_f1("x", [])
 
 
 def test_supporting_facts_drop_repeats_before_case_so_that_two_spellings_count_twice() -> None:

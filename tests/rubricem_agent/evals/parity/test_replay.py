@@ -5,11 +5,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rubricem_agent.cli.evals import parity
-from rubricem_agent.evals.parity import RecordedCase, case_differences, read_cases, replay, replay_case
+from rubricem_agent.cli.parity import parity
+from rubricem_agent.evals.parity.replay import RecordedCase, case_differences, read_cases, replay, replay_case
 from rubricem_env.domain.errors import FileFormatError
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "benchmarks"
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "benchmarks"
 FILES = sorted(FIXTURES.glob("*.dev.jsonl"))
 EXCEPTED = {
     "race-agg-published-claude37": "the published rows and the README row of the same model differ (42.18 and 40.67), "

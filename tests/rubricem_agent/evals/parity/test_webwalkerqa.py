@@ -1,4 +1,4 @@
-from rubricem_agent.evals.benchmarks.webwalkerqa import JudgedRow, recorded_run
+from rubricem_agent.evals.parity.webwalkerqa import JudgedRow, recorded_run
 
 
 def row(verdict: str | None, *, question: str = "q", level: str = "easy", prediction: str | None = "p") -> JudgedRow:

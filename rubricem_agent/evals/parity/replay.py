@@ -15,19 +15,15 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals import extraction
-from rubricem_agent.evals.base import Scorer, ScoringError, Unit, shown
 from rubricem_agent.evals.files import Advice, json_lines
-from rubricem_agent.evals.suite import SUITE
+from rubricem_agent.evals.parity.recorded_judge import CountedScoringError
+from rubricem_agent.evals.parity.suite import UNITS
+from rubricem_agent.evals.parity.unit import Scorer
+from rubricem_agent.evals.scoring_error import ScoringError
+from rubricem_agent.evals.shown_value import shown
 from rubricem_env.domain.base import Frozen, Text, well_formed
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem, validating
-
-UNITS: Mapping[str, Mapping[str, Unit]] = {
-    "drtulu_io": extraction.UNITS,
-    **{name: units for benchmark in SUITE.values() for name, units in benchmark.units.items()},
-}
-"""The scorers by the recording's name of the benchmark, then by unit."""
 
 AGREED, DISAGREED, UNREADABLE = 0, 1, 2
 """The exit codes of `rubricem parity`."""
@@ -95,12 +91,12 @@ def replay_case(case: RecordedCase) -> list[str]:
     if unit is None:
         return [f"no scorer is known for unit {case.unit!r} of benchmark {case.benchmark!r}; it was not replayed"]
     try:
-        differences = case_differences(case.expected, _score(unit["official"], case.input))
+        differences = case_differences(case.expected, _score(unit.official, case.input))
         for name, expected in case.variants.items():
-            if name not in unit:
+            if name not in unit.variants:
                 differences.append(f"variants: no scorer is known for {name!r}; it was not replayed")
                 continue
-            computed = _score(unit[name], case.input)
+            computed = _score(unit.variants[name], case.input)
             differences.extend(differences_at(f"variants.{name}", expected=expected, computed=computed))
     except (ValidationError, FileFormatError) as error:
         reason = first_problem(error) if isinstance(error, ValidationError) else error
@@ -113,9 +109,10 @@ def _score(score: Scorer, case_input: Mapping[str, JsonValue]) -> object:
     fields = {name: case_input[name] for name in signature(score).parameters if name in case_input}
     try:
         return _adapter(score).validate_json(str(well_formed(json.dumps(fields, ensure_ascii=False))))
+    except CountedScoringError as error:
+        return {"error": error.official, "judge_calls": error.judge_calls}
     except ScoringError as error:
-        counted = {} if error.judge_calls is None else {"judge_calls": error.judge_calls}
-        return {"error": error.official} | counted
+        return {"error": error.official}
 
 
 @cache

@@ -1,0 +1,1 @@
+"""Replays recorded official verdicts through our scorers, for `rubricem parity`; no benchmark imports this package."""

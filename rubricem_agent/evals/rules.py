@@ -1,0 +1,35 @@
+"""The protocol that a mode fixes for a benchmark. Every number is reported together with its mode.
+
+official   the benchmark's own scorer
+drtulu     DR Tulu's protocol, which the paper says that it shares
+strict     as official, but replies are read without quirks and every failure counts as the worst case
+"""
+
+from rubricem_records.evaluation_rules import Rules
+
+
+def official_rules(judge: str, **changes: object) -> Rules:
+    """The rules of the official mode; `changes` are fields that differ from the defaults."""
+    return Rules.model_validate({"mode": "official", "judge": judge, **changes})
+
+
+def drtulu_rules(official: Rules, **changes: object) -> Rules:
+    """The official rules as DR Tulu changes them for every benchmark; `changes` are those of one benchmark."""
+    shared = {
+        "mode": "drtulu",
+        "temperature": 0.0,
+        "extraction": "predecessor",
+        "citations": "kept",
+        "sampling": "drtulu",
+        "clips_mean": False,
+    }
+    return official.model_copy(update={**shared, **changes})
+
+
+SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
+
+
+GPT = "gpt-4.1-2025-04-14"
+
+
+GEMINI_PRO = "gemini-2.5-pro-preview-06-05"

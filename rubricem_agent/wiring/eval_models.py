@@ -1,0 +1,69 @@
+"""The policy and the judges of an evaluation: their names in its manifest and in price lists, and their prices."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from rubricem_agent import config as configs
+from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.prices import Price, listed_with, price_of
+from rubricem_records.evaluation_manifest import judge_model
+from rubricem_records.evaluation_rules import Rules
+
+
+def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:
+    """The policy and the judges of the chosen stages, by the names that prices are listed under.
+
+    The policy is empty where answering is free: a script, a file, a model in this process, or no answering.
+
+    Raises:
+        ConfigError: there is no such policy or judge.
+    """
+    policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
+    if config.policy != configs.EXPERT and not config.policy.startswith(configs.GIVEN):
+        spec = configs.parse_policy(config.policy)
+        policy = "" if spec.backend in (configs.SCRIPTED, configs.LOCAL) else spec.model
+    return "" if config.stage == "verdicts" else policy, () if config.stage == "answers" else judges
+
+
+def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
+    """BACKEND:MODEL[@URL] of each, without the URL of the default service: another server may hold another model.
+
+    Raises:
+        ConfigError: a judge is no model, or is named twice.
+    """
+    given = [configs.parse_judge(judge) for judge in config.judges]
+    if not rules.judge:
+        return ()
+    names: tuple[str, ...] = ()
+    for spec in given or map(configs.parse_judge, default_judges(rules)):
+        # A login in the address is no part of who judges, and is not written down.
+        address = ",".join(
+            url.rstrip("/").replace(urlsplit(url).netloc, urlsplit(url).netloc.rpartition("@")[2], 1)
+            for url in spec.urls
+        )
+        name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
+        names += (name if address in ("", configs.OPENAI_URL) else f"{name}@{address}",)
+    if configs.RULES in names:
+        raise ConfigError(
+            "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
+        )
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")
+    return names
+
+
+def prices_of(config: EvalConfig, *models: str) -> Mapping[str, Price]:
+    """The list prices with those that the settings give; raises ConfigError where a budget could not hold a model."""
+    given = dict(config.prices)
+    rest = given.pop("", None)
+    prices = listed_with(given)
+    unpriced = [model for model in dict.fromkeys(models) if model and price_of(model, prices) is None]
+    if rest is not None:
+        return listed_with({**dict.fromkeys(unpriced, rest), **given})
+    if config.budget is not None and unpriced:
+        raise ConfigError(
+            f"--budget is {config.budget:g} dollars, and the price of {', '.join(unpriced)} is unknown. Give what a "
+            f"million tokens cost, read and written, as in --price {unpriced[0]}=2,12, or 0,0 for a server of your own."
+        )
+    return prices

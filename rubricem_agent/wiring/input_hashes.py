@@ -1,0 +1,71 @@
+"""Hashes of what decides the results of an evaluation: they say whether a run may resume."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic.main import IncEx
+
+from rubricem_agent import config as configs
+from rubricem_agent.policy.base import model_folder
+from rubricem_agent.wiring.memory import open_existing_bank
+from rubricem_agent.wiring.tools import open_index
+from rubricem_env.domain.errors import ConfigError
+from rubricem_records.file_hash import sha256
+
+_WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
+    {
+        **dict.fromkeys(("corpus", "replay", "record", "cache", "budget", "timeout", "total"), True),
+        "google_search": {"rates": True, "fee": True, "then": {"__all__": {"rates", "fee"}}},
+        "snippet_search": {"rates": True, "fee": True, "then": {"__all__": {"rates", "fee"}}},
+        "remote": {"concurrency", "timeout"},
+        "mounted": {"__all__": {"environment", "token_variable", "timeout", "concurrency", "repeats_lost_calls"}},
+    }
+)
+"""Settings that change no result: a run may be resumed with a larger budget or another rate."""
+
+
+def beside_sha256(*paths: Path | None) -> str:
+    """Hash of the files beside the data file, such as criteria; empty without any."""
+    contents = [path.read_bytes() for path in paths if path is not None]
+    return hashlib.sha256(b"".join(contents)).hexdigest() if contents else ""
+
+
+def policy_sha256(policy: str) -> str:
+    """Hash of the model that `local:PATH` names: its weights, tokenizer and settings; empty for any other policy."""
+    folder = model_folder(Path(policy.removeprefix(f"{configs.LOCAL}:")).expanduser())
+    if not policy.startswith(f"{configs.LOCAL}:") or not folder.is_dir():
+        return ""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".txt"))
+    return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
+
+
+def search_sha256(settings: Path | None) -> str:
+    """Hash of what decides the search results: settings, corpus and record; empty for the shipped corpus.
+
+    Raises:
+        ConfigError: the settings, or a file that they name, cannot be read.
+    """
+    if settings is None:
+        return ""
+    config = configs.load_tools_config(settings)
+    digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
+    for key, path in (("corpus", config.corpus), ("replay", config.replay)):
+        if path is not None:
+            try:
+                content = open_index(path).manifest.sha256.encode() if path.is_dir() else path.read_bytes()
+                digest.update(f"\0{key}\0".encode() + content)
+            except OSError as cause:
+                where = f"the {key} of {settings} cannot be read: {path}"
+                raise ConfigError(f"{where}: {cause.strerror}. Correct its path there.") from cause
+    return digest.hexdigest()
+
+
+def bank_sha256(folder: Path | None) -> str:
+    """Hash of the lessons that may be retrieved; empty without a bank."""
+    if folder is None:
+        return ""
+    lessons = (item for item in open_existing_bank(folder, embeds=False).items() if item.is_retrievable)
+    texts = sorted(f"{item.id}\0{item.reflection.model_dump_json()}" for item in lessons)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
