@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.evals.manifest import read_manifest
 from rubricem_agent.evals.records import CaseKey
@@ -16,6 +15,7 @@ from rubricem_agent.evals.statistics import RunComparison
 from rubricem_agent.evals.suite import SUITE
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_viewer import api
 from rubricem_viewer.api import StageScores
 from rubricem_viewer.records import NotThereError, PageFilter, number_or_none

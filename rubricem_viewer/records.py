@@ -20,7 +20,6 @@ from typing import Annotated, Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field, ValidationError
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.evals.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_agent.evals.records import AnswerRecord, CaseKey, VerdictRecord
@@ -31,6 +30,7 @@ from rubricem_agent.memory.store import MemoryStore, StoredItem
 from rubricem_env.domain.base import Frozen, Stage
 from rubricem_env.domain.errors import BoundaryError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_viewer.api import ExampleRow, Sort, StageScores, TrajectoryRow
 
 

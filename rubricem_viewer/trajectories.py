@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations, unfounded_claims
-
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry
 from rubricem_agent.rollout.report import sources_in
 from rubricem_agent.rollout.tokens import stage_lookup
@@ -18,6 +16,7 @@ from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, STRICT, THINK
+from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations, unfounded_claims
 from rubricem_env.scaffold.parser import Block, Turn
 from rubricem_viewer import api
 from rubricem_viewer.records import number_or_none

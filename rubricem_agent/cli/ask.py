@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import typer
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
 from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
@@ -30,6 +29,7 @@ from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 
 _LABELS: Mapping[str, str] = MappingProxyType(

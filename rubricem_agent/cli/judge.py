@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 
 from rubricem_agent.cli.look import read_trajectory_rows
 from rubricem_agent.cli.terminal import (
@@ -40,6 +39,7 @@ from rubricem_env.judge.pipeline import StepJudge, describe_group
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.judge.scoring import GroupJudgement, RolloutJudgement
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 
 _NAME_WIDTH = 40
 _SHOWN_DISAGREEMENTS = 10

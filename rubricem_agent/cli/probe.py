@@ -8,7 +8,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.cli.judge import JudgeOption, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
@@ -19,6 +18,7 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.audit import Agreement, measure_agreement, probe_length
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_viewer.records import RunRecordReader
 
 Recorded = tuple[GroupEntry, RolloutEntry]

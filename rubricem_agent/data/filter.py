@@ -12,8 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rubricem_env.scaffold.parsed import parse_trajectory
-
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.data.generate import Trace
 from rubricem_agent.files import MAKE_ROOM, write_atomic, writing
@@ -24,6 +22,7 @@ from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Tra
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.grammar import CALL_TOOL, THINK, Code, Violation
 from rubricem_env.scaffold.lexer import find_tags
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec, repair_call

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
-from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 from rubricem_agent.evals.base import CitationMode, Rules, ScoringError, Unit, official_field
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
+from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 MAX_ANSWER = 400_000
 """Characters. A longer answer is a failure of the policy, and counts as empty: no judge is asked about it."""

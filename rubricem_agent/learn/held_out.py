@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.learn.metrics import ScoredBy, append_line
 from rubricem_agent.policy.base import Opening, Policy, Sampling
@@ -21,6 +20,7 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.base import Group, Judge, JudgeSettings
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question

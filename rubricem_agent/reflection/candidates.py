@@ -12,7 +12,6 @@ from contextlib import closing
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.policy.base import Listener, Opening, Policy, Sampling, TokenSegment
@@ -24,6 +23,7 @@ from rubricem_env.domain.judgement import ReflectionScore
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.base import ReflectionMode
 from rubricem_env.judge.prompting import shorten_middle
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
 
 

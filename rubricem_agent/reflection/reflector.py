@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.gate import TEXT_CODES, Refusal
@@ -32,6 +31,7 @@ from rubricem_env.domain.trajectory import Ending
 from rubricem_env.judge.base import CandidateScore, Group, ReflectionJudge, ReflectionTask
 from rubricem_env.judge.scoring import GroupJudgement, count_reasons
 from rubricem_env.scaffold.copies import ShownText
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 _NOTHING = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 """The score of a candidate that is empty, or whose unreadable form counts."""

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations
-
 from rubricem_env.domain.trajectory import Ending, Origin, Trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory, find_citations
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL, restore
 
 _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>', re.DOTALL)

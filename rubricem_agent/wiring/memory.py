@@ -6,8 +6,6 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from rubricem_env.scaffold.parsed import ParsedTrajectory
-
 from rubricem_agent import config as configs
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.gate import Refusal, WriteGate
@@ -26,6 +24,7 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.llm.base import url_host
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 SNAPSHOT_SUFFIX = ".npz"
 

@@ -22,19 +22,19 @@ from rubricem_env.world.questions import Question
 
 from .learner import Learner, policy_logprobs
 from .packed_qwen3 import is_packable, pack_samples
-from .setup import JudgedStep, Parts
+from .run import JudgedStep, Run
 
 
-def credit_step(parts: Parts, judged: JudgedStep) -> tuple[list[Sample], Credit]:
+def credit_step(run: Run, judged: JudgedStep) -> tuple[list[Sample], Credit]:
     """The samples of the rollouts that teach something, and the credit of all."""
-    config, tokenizer = parts.config, parts.policy.tokenizer
-    groups = judged.groups
+    config, tokenizer = run.config, run.policy.tokenizer
+    groups = judged.rollouts
     gains = None
     if config.credit == "igpo":
-        questions = [parts.truth[group.query.key] for group in judged.trajectories]
-        gains = answer_gains(parts.learner, groups, questions, tokenizer=tokenizer)
+        questions = [run.truth[group.query.key] for group in judged.groups]
+        gains = answer_gains(run.learner, groups, questions, tokenizer=tokenizer)
     if config.references.distill_context:
-        openings = [tokenizer.encode_opening(parts.prompt.opening(group.query)) for group in judged.trajectories]
+        openings = [tokenizer.encode_opening(run.prompt.opening(group.query)) for group in judged.groups]
         groups = [[reopen(one, ids) for one in group] for group, ids in zip(groups, openings, strict=True)]
     samples, credit = task_samples(groups, judged.judgements, settings=config, version=judged.version, gains=gains)
     return samples if config.advantage_rms is None else match_scale(samples, config.advantage_rms), credit

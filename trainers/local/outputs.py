@@ -23,41 +23,41 @@ from rubricem_env.domain.errors import UsageError
 
 from ..fine_tuning.checkpoint import disk_refusals, learning_parts, restore
 from ..lora import merge_adapter, save_adapter
+from .run import JudgedStep, Run
 from .settings import LocalConfig
-from .setup import JudgedStep, Parts
 
 
-def save_run(parts: Parts, step: int) -> None:
+def save_run(run: Run, step: int) -> None:
     """Write the checkpoint of a step."""
-    root = parts.config.out / "checkpoints"
+    root = run.config.out / "checkpoints"
     states = {
-        "curriculum": parts.curriculum.state_dict(),
-        "judge": parts.judge.state_dict(),
-        "deferred": parts.deferred.state_dict(),
-        "learner": {"updates": parts.learner.updates},
+        "curriculum": run.curriculum.state_dict(),
+        "judge": run.judge.state_dict(),
+        "deferred": run.deferred.state_dict(),
+        "learner": {"updates": run.learner.updates},
     }
-    if parts.audit is not None:
-        states["audit"] = parts.audit.state_dict()
+    if run.audit is not None:
+        states["audit"] = run.audit.state_dict()
     items = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
-    items["bank"] = ("bank.npz", lambda path: save_snapshot(parts.bank, path, step=step), step)
-    learner = parts.learner
-    items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(parts.config))
+    items["bank"] = ("bank.npz", lambda path: save_snapshot(run.bank, path, step=step), step)
+    learner = run.learner
+    items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(run.config))
     save_checkpoint(root, step=step, parts=items)
 
 
-def resume_run(parts: Parts) -> int:
+def resume_run(run: Run) -> int:
     """Load the latest checkpoint, if there is one; returns its step, or 0.
 
     Raises:
         UsageError: it is damaged, or belongs to a run with other settings.
     """
-    checkpoint = latest_checkpoint(parts.config.out / "checkpoints")
+    checkpoint = latest_checkpoint(run.config.out / "checkpoints")
     if checkpoint is None:
         return 0
-    learner = parts.learner
+    learner = run.learner
     with checkpoint.restoring():
-        saved, identity = checkpoint.read_json("progress")["identity"], _identity(parts.config)
-        identity = saved if _reread(saved, parts.config) == identity else identity
+        saved, identity = checkpoint.read_json("progress")["identity"], _identity(run.config)
+        identity = saved if _reread(saved, run.config) == identity else identity
         restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=identity)
         curriculum, updates = checkpoint.read_json("curriculum"), checkpoint.read_json("learner")["updates"]
         if curriculum["step"] != checkpoint.step or type(updates) is not int or updates < 0:
@@ -65,23 +65,23 @@ def resume_run(parts: Parts) -> int:
                 f"{checkpoint.folder} holds a curriculum of step {str(curriculum['step'])[:40]} and {str(updates)[:40]} "
                 f"updates, which no run has saved at step {checkpoint.step}. Resume from another checkpoint."
             )
-        parts.curriculum.load_state_dict(curriculum)
-        parts.judge.load_state_dict(checkpoint.read_json("judge"))
-        parts.deferred.load_state_dict(checkpoint.read_json("deferred"))
+        run.curriculum.load_state_dict(curriculum)
+        run.judge.load_state_dict(checkpoint.read_json("judge"))
+        run.deferred.load_state_dict(checkpoint.read_json("deferred"))
         learner.updates = updates
-        if parts.audit is not None and "audit" in checkpoint.parts:
-            parts.audit.load_state_dict(checkpoint.read_json("audit"))
-        load_snapshot(parts.bank, checkpoint.path("bank"), step=checkpoint.step)
+        if run.audit is not None and "audit" in checkpoint.parts:
+            run.audit.load_state_dict(checkpoint.read_json("audit"))
+        load_snapshot(run.bank, checkpoint.path("bank"), step=checkpoint.step)
     return checkpoint.step
 
 
-def save_policy(parts: Parts) -> None:
+def save_policy(run: Run) -> None:
     """Write the policy with its tokenizer as transformers loads it; with LoRA its updates too, in OUT/adapter.
 
     Raises:
         UsageError: the disk refuses.
     """
-    config, model = parts.config, parts.learner.policy
+    config, model = run.config, run.learner.policy
     folder, source = config.out / "model", model_folder(config.policy)
     try:
         with disk_refusals():
@@ -122,65 +122,65 @@ def _reread(saved: str, config: LocalConfig) -> str:
         return saved
 
 
-def begin_record(parts: Parts, step: int) -> None:
+def begin_record(run: Run, step: int) -> None:
     """Resume the record after `step`, the last one that is not repeated."""
-    recorder = parts.recorder
+    recorder = run.recorder
     if recorder is None:
         return
-    recorder.begin(step, embedder=parts.bank.embedder_name)
-    tokenizer = parts.policy.tokenizer
+    recorder.begin(step, embedder=run.bank.embedder_name)
+    tokenizer = run.policy.tokenizer
     recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
 
 
-def record_step(parts: Parts, judged: JudgedStep, credit: Credit) -> None:
+def record_step(run: Run, judged: JudgedStep, credit: Credit) -> None:
     """Record a step after its credit was assigned; the rows of `credit` follow the rollouts, group by group.
 
     Raises:
         UsageError: the disk refuses.
     """
-    if parts.recorder is None:
+    if run.recorder is None:
         return
     entries = []
-    for index, (rollouts, judgement) in enumerate(zip(judged.groups, judged.judgements, strict=True)):
+    for index, (rollouts, judgement) in enumerate(zip(judged.rollouts, judged.judgements, strict=True)):
         row = index * len(rollouts)
         recorded = record_group(
             judgement,
             rollouts,
             credit,
-            rubrics=parts.judge.buffer.rubrics(judgement.query_key),
+            rubrics=run.judge.buffer.rubrics(judgement.query_key),
             encounter=judged.batch.encounter,
-            question=parts.train[judgement.query_key].question,
+            question=run.train[judgement.query_key].question,
             shown=judged.shown.get(judgement.query_key, ()),
             true=judged.true[row : row + len(rollouts)],
             place=index,
             first_row=row,
         )
         entries.append(recorded)
-    parts.recorder.record_step(entries)
-    parts.recorder.record_lessons(parts.bank.contents(since=parts.recorder.bank_revision), step=judged.batch.step)
+    run.recorder.record_step(entries)
+    run.recorder.record_lessons(run.bank.contents(since=run.recorder.bank_revision), step=judged.batch.step)
 
 
-async def evaluate_step(parts: Parts, step: int) -> None:
+async def evaluate_step(run: Run, step: int) -> None:
     """Evaluate the policy of a step on the held-out questions, and write the scores into the run's log."""
-    if not parts.held_out:
+    if not run.held_out:
         return
-    config = parts.config
+    config = run.config
     rollouts = await answer_held_out(
-        parts.policy,
-        parts.held_out,
-        prompt=parts.prompt,
-        toolbox=parts.toolbox,
+        run.policy,
+        run.held_out,
+        prompt=run.prompt,
+        toolbox=run.toolbox,
         limits=config.limits,
         max_turn_tokens=config.max_turn_tokens,
         seed=config.seed,
     )
     trajectories = [rollout.parsed for rollout in rollouts]
-    log, judge = config.out / METRICS_FILE, parts.judge
-    if parts.truth:
-        scores = mean_quality([parts.truth[query.key] for query in parts.held_out], trajectories)
+    log, judge = config.out / METRICS_FILE, run.judge
+    if run.truth:
+        scores = mean_quality([run.truth[query.key] for query in run.held_out], trajectories)
         record_evaluation(log, step, scores, trajectories)
     else:
-        scores = await mean_judged(judge.judge, parts.held_out, trajectories, settings=judge.settings, step=step)
+        scores = await mean_judged(judge.judge, run.held_out, trajectories, settings=judge.settings, step=step)
         record_evaluation(log, step, scores, trajectories, by="judge")
 
 
@@ -193,9 +193,9 @@ def say(step: int, steps: int, metrics: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-async def audit_scores(parts: Parts, judged: JudgedStep, step: int) -> dict[str, Any]:
+async def audit_scores(run: Run, judged: JudgedStep, step: int) -> dict[str, Any]:
     """The training judge's scores beside the held-out judge's, on an audited step; nothing on others."""
-    if parts.audit is None or step % parts.config.held_out_judge.every:
+    if run.audit is None or step % run.config.held_out_judge.every:
         return {}
-    audit = await parts.audit.examine(judged.trajectories, judged.judgements)
+    audit = await run.audit.examine(judged.groups, judged.judgements)
     return {"audit": audit.model_dump()}

@@ -53,53 +53,53 @@ from ..settings import INTERRUPTED, make_out, read_command, run_command
 from .crediting import credit_step
 from .learner import compare_gradients
 from .outputs import audit_scores, begin_record, evaluate_step, record_step, resume_run, save_policy, save_run, say
+from .run import JudgedStep, Run, make_run, open_services
 from .settings import LocalConfig
-from .setup import JudgedStep, Parts, make_parts, open_services
 
 
-async def train(parts: Parts) -> None:
+async def train(run: Run) -> None:
     """Run to the end of the plan, from the last checkpoint or the beginning."""
-    config = parts.config
+    config = run.config
     log = config.out / METRICS_FILE
     with closing(lock_folder(config.out)):
-        done = resume_run(parts)
+        done = resume_run(run)
         # Only now: a refused start must not overwrite the settings of the run in the folder.
         make_out(config.out, settings=config.model_dump_json(indent=1))
-        parts.learner.sync_sampler()
-        parts.deferred.relaunch()
+        run.learner.sync_sampler()
+        run.deferred.relaunch()
         trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
-        begin_record(parts, done)
+        begin_record(run, done)
         if done == 0:
-            await evaluate_step(parts, 0)
+            await evaluate_step(run, 0)
         waiting: deque[JudgedStep] = deque()
         for step in range(done + 1, config.steps + 1):
-            metrics = await train_step(parts, step, waiting)
+            metrics = await train_step(run, step, waiting)
             append_line(log, {"step": step, **metrics})
             say(step, config.steps, metrics)
             watch_run(config.out, config.watch, config.drift)
             if step % config.evaluate_every == 0 or step == config.steps:
-                await evaluate_step(parts, step)
+                await evaluate_step(run, step)
             if step % config.checkpoint_every == 0 or step == config.steps:
-                save_run(parts, step)
-        save_policy(parts)
-        await parts.policy.aclose()
+                save_run(run, step)
+        save_policy(run)
+        await run.policy.aclose()
 
 
-async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
+async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
     """One step of the algorithm; returns its metrics. `waiting` has the steps that were sampled ahead, in their order."""
     started = time.monotonic()
-    reflecting = 0.0 if waiting else await sample_steps(parts, waiting, 1)
+    reflecting = 0.0 if waiting else await sample_steps(run, waiting, 1)
     sampled = time.monotonic()
     judged = waiting.popleft()
-    reflected, failed = parts.deferred.collect(step=step)
+    reflected, failed = run.deferred.collect(step=step)
     outcomes = [outcome for _, outcome in reflected]
     lessons = reflection_samples(outcomes, version=judged.version)
-    samples, credit = credit_step(parts, judged)
-    record_step(parts, judged, credit)
-    age = parts.learner.updates - judged.version
-    work = partial(update_policy, parts, samples, lessons, step)
-    if missing := count_ahead(parts.config, step) - len(waiting):
-        later = asyncio.create_task(sample_steps(parts, waiting, missing))
+    samples, credit = credit_step(run, judged)
+    record_step(run, judged, credit)
+    age = run.learner.updates - judged.version
+    work = partial(update_policy, run, samples, lessons, step)
+    if missing := count_ahead(run.config, step) - len(waiting):
+        later = asyncio.create_task(sample_steps(run, waiting, missing))
         try:
             compared, phase_a, phase_b = await asyncio.to_thread(work)
             updated = time.monotonic()
@@ -109,12 +109,12 @@ async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dic
     else:
         compared, phase_a, phase_b = work()
         updated = time.monotonic()
-    parts.learner.sync_sampler()
+    run.learner.sync_sampler()
     return {
         "encounter": judged.batch.encounter,
         "true": mean_by_stage(judged.true) if judged.true else {},
         "judged": mean_by_stage([one.scores for group in judged.judgements for one in group.judgements]),
-        **await audit_scores(parts, judged, step),
+        **await audit_scores(run, judged, step),
         "trained_rollouts": len(samples),
         "ages": {str(age): len(samples)},
         "fallbacks": int(credit.filled.any(axis=1).sum()),
@@ -123,9 +123,9 @@ async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dic
         **measure_reflections(outcomes, refused_rubrics(judged.judgements)),
         "staleness": [step - ticket.step for ticket, _ in reflected],
         "failed_reflections": [reason for _, reason in failed],
-        "bank": len(parts.bank),
+        "bank": len(run.bank),
         "spread": {name: round(share, 4) for name, share in spread_shares(judged.judgements).items()},
-        "rollout_stats": measure_rollouts(judged.groups).model_dump(),
+        "rollout_stats": measure_rollouts(judged.rollouts).model_dump(),
         "gradients": compared.model_dump() if compared else None,
         "seconds": {
             "sample": round(sampled - started - reflecting, 2),
@@ -141,91 +141,89 @@ def count_ahead(config: LocalConfig, step: int) -> int:
     return min(config.ahead, -step % config.checkpoint_every, config.steps - step)
 
 
-async def sample_steps(parts: Parts, waiting: deque[JudgedStep], count: int) -> float:
+async def sample_steps(run: Run, waiting: deque[JudgedStep], count: int) -> float:
     """Sample, judge and reflect on the next steps; returns the seconds of reflecting."""
     seconds = 0.0
-    for batch in islice(parts.curriculum, count):
-        judged = await sample_and_judge(parts, batch)
+    for batch in islice(run.curriculum, count):
+        judged = await sample_and_judge(run, batch)
         started = time.monotonic()
-        if parts.config.meta_policy and (batch.encounter == "new" or parts.config.reflect_phase == "all"):
-            await reflect(parts, judged)
+        if run.config.meta_policy and (batch.encounter == "new" or run.config.reflect_phase == "all"):
+            await reflect(run, judged)
         seconds += time.monotonic() - started
         waiting.append(judged)
     return seconds
 
 
-async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
+async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
     """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
-    config = parts.config
-    queries = [parts.train[key] for key in batch.keys]
+    config = run.config
+    queries = [run.train[key] for key in batch.keys]
     mode = batch.retrieval
     shown: dict[str, tuple[Retrieved, ...]] = {}
 
     async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
         if not config.meta_policy or not config.references.is_guided(attempt, batch.step):
-            return parts.prompt.opening(query), parts.prompt.hash
-        found = parts.bank.retrieve(query.question, mode)
+            return run.prompt.opening(query), run.prompt.hash
+        found = run.bank.retrieve(query.question, mode)
         used = mode
         if not found and config.on_miss == "cross":
-            used, found = "cross", parts.bank.retrieve(query.question, "cross")
-        block, shown[query.key] = parts.injector.render(found, used)
-        return parts.prompt.opening(query, references=block), parts.prompt.hash
+            used, found = "cross", run.bank.retrieve(query.question, "cross")
+        block, shown[query.key] = run.injector.render(found, used)
+        return run.prompt.opening(query, references=block), run.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
-    context = RolloutContext(parts.policy, parts.toolbox, config.limits, sampling)
+    context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
     groups = await run_groups(
         queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
     )
     trajectories = [
         Group(query, tuple(rollout.parsed for rollout in group)) for query, group in zip(queries, groups, strict=True)
     ]
-    judgements = await parts.judge.judge_step(trajectories, step=batch.step)
-    known = [group for group in trajectories if group.key in parts.truth]
-    true = [true_quality(parts.truth[group.key], parsed) for group in known for parsed in group.trajectories]
-    return JudgedStep(batch, parts.learner.synced, groups, trajectories, judgements, true, shown)
+    judgements = await run.judge.judge_step(trajectories, step=batch.step)
+    known = [group for group in trajectories if group.key in run.truth]
+    true = [true_quality(run.truth[group.key], parsed) for group in known for parsed in group.trajectories]
+    return JudgedStep(batch, run.learner.synced, groups, trajectories, judgements, true, shown)
 
 
-async def reflect(parts: Parts, judged: JudgedStep) -> None:
+async def reflect(run: Run, judged: JudgedStep) -> None:
     """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
-    for key, group, judgement in zip(judged.batch.keys, judged.trajectories, judged.judgements, strict=True):
+    for key, group, judgement in zip(judged.batch.keys, judged.groups, judged.judgements, strict=True):
         ticket = Ticket(judged.batch.step, key)
-        parts.pending[ticket] = judged_attempts(group, judgement)
-        parts.deferred.launch(ticket)
-    await parts.deferred.drain()
+        run.pending[ticket] = judged_attempts(group, judgement)
+        run.deferred.launch(ticket)
+    await run.deferred.drain()
 
 
 def update_policy(
-    parts: Parts, samples: Sequence[Sample], lessons: Sequence[Sample], step: int
+    run: Run, samples: Sequence[Sample], lessons: Sequence[Sample], step: int
 ) -> tuple[GradientMetrics | None, UpdateMetrics | None, UpdateMetrics | None]:
     """Phase A on the reflections, then Phase B on the rollouts; with them, how far the two agree."""
-    compared = compare_phases(parts, samples, lessons, step=step)
-    phase_a = update(parts, lessons, step, kl_coefficient=parts.config.reflection.kl_coefficient)
-    return compared, phase_a, update(parts, samples, step)
+    compared = compare_phases(run, samples, lessons, step=step)
+    phase_a = update(run, lessons, step, kl_coefficient=run.config.reflection.kl_coefficient)
+    return compared, phase_a, update(run, samples, step)
 
 
 def update(
-    parts: Parts, samples: Sequence[Sample], step: int, *, kl_coefficient: float | None = None
+    run: Run, samples: Sequence[Sample], step: int, *, kl_coefficient: float | None = None
 ) -> UpdateMetrics | None:
     """One optimiser step on the samples, if there are any; a refused batch is saved for inspection."""
     if not samples:
         return None
     batch: Batch = pad_batch(samples, pad_id=0)
     try:
-        return parts.learner.update(batch, kl_coefficient=kl_coefficient)
+        return run.learner.update(batch, kl_coefficient=kl_coefficient)
     except NonFiniteLossError:
-        batch.save(parts.config.out / f"refused-step-{step}.npz")
+        batch.save(run.config.out / f"refused-step-{step}.npz")
         raise
 
 
-def compare_phases(
-    parts: Parts, task: Sequence[Sample], lessons: Sequence[Sample], *, step: int
-) -> GradientMetrics | None:
+def compare_phases(run: Run, task: Sequence[Sample], lessons: Sequence[Sample], *, step: int) -> GradientMetrics | None:
     """Every Nth step, the cosine between the gradients of the two phases; None without both."""
-    every = parts.config.compare_gradients_every
+    every = run.config.compare_gradients_every
     if not (every and step % every == 0 and task and lessons):
         return None
-    return compare_gradients(parts.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
+    return compare_gradients(run.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -233,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     async def connect_and_train(config: LocalConfig) -> None:
         async with open_services(config) as (toolbox, judge):
-            await train(make_parts(config, toolbox, judge))
+            await train(make_run(config, toolbox, judge))
 
     def run() -> None:
         config = read_command(

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rubricem_env.scaffold.parsed import parse_trajectory
-
 from rubricem_agent.learn.checkpoint import (
     Checkpoint,
     checkpoint_steps,
@@ -29,6 +27,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric
 from rubricem_env.domain.trajectory import Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 from .settings import VerlSettings
 

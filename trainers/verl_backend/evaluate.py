@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.learn.metrics import METRICS_FILE, read_run
@@ -27,6 +26,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 from ..settings import run_command

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from pydantic import JsonValue
-from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 from rubricem_agent.evals import base
 from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
 from rubricem_env.domain.base import Text
+from rubricem_env.scaffold.parsed import find_citations, parse_trajectory
 
 MAX_TRIES = 3
 PAGE_LIMIT = 100_000

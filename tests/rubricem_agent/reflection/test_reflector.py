@@ -4,7 +4,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
@@ -23,6 +22,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Judgement, ReflectionScore, Unscored
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
 from rubricem_env.judge.base import CandidateScore
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 QUESTION = "How wide is the Tall Fox?"
 PAGE = "the width of the tall fox was measured at low water by the river board"

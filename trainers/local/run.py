@@ -45,7 +45,7 @@ Pending = dict[Ticket, Sequence[JudgedAttempt]]
 """Judged groups that wait for their reflection."""
 
 
-class Parts(NamedTuple):
+class Run(NamedTuple):
     """The components of a run."""
 
     config: LocalConfig
@@ -77,8 +77,9 @@ class JudgedStep(NamedTuple):
     batch: QueryBatch
     version: int
     """Updates of the weights that sampled it."""
-    groups: list[list[Rollout]]
-    trajectories: list[Group]
+    rollouts: list[list[Rollout]]
+    """The attempts at each question."""
+    groups: list[Group]
     """The same rollouts as the judge reads them."""
     judgements: tuple[GroupJudgement, ...]
     true: list[tuple[float, ...]]
@@ -154,7 +155,7 @@ def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOu
     return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 
-def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Parts:
+def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
     """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
     Open seeds in the settings become the run's seed, so that the settings determine every draw.
@@ -209,7 +210,7 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
             f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, limits.max_tokens), and "
             f"the policy's cache holds reflection.total_tokens {room}. Raise the last, or lower the others."
         )
-    return Parts(
+    return Run(
         config=config,
         learner=learner,
         policy=policy,
