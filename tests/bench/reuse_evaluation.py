@@ -32,7 +32,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
-from trainers.local.outputs import resume_run
+from trainers.local.checkpoint import resume_run
 from trainers.local.run import Run, make_run
 from trainers.local.settings import LocalConfig
 from trainers.settings import run_command

@@ -22,8 +22,8 @@ from trainers.local.crediting import credit_step
 from trainers.local.learner import Learner
 from trainers.local.packed_qwen3 import pack_samples
 from trainers.local.run import make_run, open_services
+from trainers.local.sampling import reflect, sample_and_judge
 from trainers.local.settings import LocalConfig
-from trainers.local.ssgrpo import reflect, sample_and_judge
 from trainers.settings import read_settings
 
 CONFIG = Path(__file__).parents[2] / "configs" / "demo_almanac.yaml"

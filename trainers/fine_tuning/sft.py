@@ -36,8 +36,8 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError
 
 from ..lora import add_lora, merge_adapter, save_adapter
+from ..model_checkpoint import disk_refusals, learning_parts, restore
 from ..settings import read_command, run_command
-from .checkpoint import disk_refusals, learning_parts, restore
 from .settings import GIB, Precision, SftConfig, SftSchedule, describe_memory, plan_memory, refuse_small_gpu
 
 

@@ -1,4 +1,4 @@
-"""Builds the components of a local run from its settings: questions, policy, tools, judge, bank, learner."""
+"""A local run: its components, made from its settings."""
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,20 +6,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from transformers import PreTrainedModel
 
 from rubricem_agent.data.prepare import read_training_set
-from rubricem_agent.learn.curriculum import Curriculum, QueryBatch
+from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder
-from rubricem_agent.memory.bank import Retrieved, RubricBank
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
-from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
-from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
@@ -27,18 +24,16 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.judge.audit import HeldOutAudit
-from rubricem_env.judge.base import Group
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer
-from rubricem_env.judge.scoring import GroupJudgement
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, criteria_of
 from rubricem_env.world.questions import Question
 
-from ..lora import add_lora
 from ..settings import with_run_seed
 from .learner import Learner
+from .policy import load_trained
 from .settings import LocalConfig, with_system
 
 Pending = dict[Ticket, Sequence[JudgedAttempt]]
@@ -69,24 +64,6 @@ class Run(NamedTuple):
     """None where nothing is recorded for the viewer."""
     audit: HeldOutAudit | None
     """None where no held-out judge scores rollouts."""
-
-
-class JudgedStep(NamedTuple):
-    """A step's rollouts, group by group, with their scores."""
-
-    batch: QueryBatch
-    version: int
-    """Updates of the weights that sampled it."""
-    rollouts: list[list[Rollout]]
-    """The attempts at each question."""
-    groups: list[Group]
-    """The same rollouts as the judge reads them."""
-    judgements: tuple[GroupJudgement, ...]
-    true: list[tuple[float, ...]]
-    """The true quality of each rollout by stage, group by group: it audits the judge, and nothing that trains reads it. Empty
-    without truth."""
-    shown: dict[str, tuple[Retrieved, ...]]
-    """Lessons in the prompt of each question, by its key."""
 
 
 @asynccontextmanager
@@ -132,17 +109,6 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
             "policy is evaluated on questions that it was not trained on. Remove them from one of the two."
         )
     return train, held_out, {}
-
-
-def load_trained(config: LocalConfig) -> PreTrainedModel:
-    """The model that is trained: in float32, or with updates in float32 beside its weights as they are saved."""
-    model = load_model(config.policy)
-    if config.lora is None:
-        model.to(dtype=torch.float32)  # type: ignore[call-arg]
-    else:
-        torch.manual_seed(config.seed)
-        add_lora(model, config.lora)
-    return model
 
 
 def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:

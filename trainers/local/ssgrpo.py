@@ -14,20 +14,16 @@ reflections of a step are waited for, so deferral changes which step trains on t
 """
 
 import asyncio
-import signal
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.learn.curriculum import QueryBatch
-from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.metrics import (
     METRICS_FILE,
     GradientMetrics,
@@ -39,22 +35,17 @@ from rubricem_agent.learn.metrics import (
 )
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples
-from rubricem_agent.memory.bank import Retrieved
-from rubricem_agent.policy.base import Opening, Sampling
-from rubricem_agent.reflection.reflector import judged_attempts, measure_reflections
-from rubricem_agent.rollout.run import RolloutContext, run_groups
-from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.base import Group
+from rubricem_agent.reflection.reflector import measure_reflections
 from rubricem_env.judge.scoring import refused_rubrics
-from rubricem_env.world.judge import true_quality
 
-from ..settings import INTERRUPTED, make_out, read_command, run_command
+from ..settings import make_out
+from .checkpoint import begin_record, record_step, resume_run, save_run
 from .crediting import credit_step
+from .evaluation import audit_scores, evaluate_step
 from .learner import compare_gradients
-from .outputs import audit_scores, begin_record, evaluate_step, record_step, resume_run, save_policy, save_run, say
-from .run import JudgedStep, Run, make_run, open_services
-from .settings import LocalConfig
+from .policy import save_policy
+from .run import Run
+from .sampling import JudgedStep, count_ahead, sample_steps
 
 
 async def train(run: Run) -> None:
@@ -81,7 +72,7 @@ async def train(run: Run) -> None:
                 await evaluate_step(run, step)
             if step % config.checkpoint_every == 0 or step == config.steps:
                 save_run(run, step)
-        save_policy(run)
+        save_policy(run.learner.policy, config)
         await run.policy.aclose()
 
 
@@ -136,65 +127,6 @@ async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[st
     }
 
 
-def count_ahead(config: LocalConfig, step: int) -> int:
-    """How many steps are sampled before the end of `step`: none beyond the next checkpoint."""
-    return min(config.ahead, -step % config.checkpoint_every, config.steps - step)
-
-
-async def sample_steps(run: Run, waiting: deque[JudgedStep], count: int) -> float:
-    """Sample, judge and reflect on the next steps; returns the seconds of reflecting."""
-    seconds = 0.0
-    for batch in islice(run.curriculum, count):
-        judged = await sample_and_judge(run, batch)
-        started = time.monotonic()
-        if run.config.meta_policy and (batch.encounter == "new" or run.config.reflect_phase == "all"):
-            await reflect(run, judged)
-        seconds += time.monotonic() - started
-        waiting.append(judged)
-    return seconds
-
-
-async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
-    """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
-    config = run.config
-    queries = [run.train[key] for key in batch.keys]
-    mode = batch.retrieval
-    shown: dict[str, tuple[Retrieved, ...]] = {}
-
-    async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
-        if not config.meta_policy or not config.references.is_guided(attempt, batch.step):
-            return run.prompt.opening(query), run.prompt.hash
-        found = run.bank.retrieve(query.question, mode)
-        used = mode
-        if not found and config.on_miss == "cross":
-            used, found = "cross", run.bank.retrieve(query.question, "cross")
-        block, shown[query.key] = run.injector.render(found, used)
-        return run.prompt.opening(query, references=block), run.prompt.hash
-
-    sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
-    seed = derive_seed(config.seed, batch.step, "rollouts")
-    context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
-    groups = await run_groups(
-        queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
-    )
-    trajectories = [
-        Group(query, tuple(rollout.parsed for rollout in group)) for query, group in zip(queries, groups, strict=True)
-    ]
-    judgements = await run.judge.judge_step(trajectories, step=batch.step)
-    known = [group for group in trajectories if group.key in run.truth]
-    true = [true_quality(run.truth[group.key], parsed) for group in known for parsed in group.trajectories]
-    return JudgedStep(batch, run.learner.synced, groups, trajectories, judgements, true, shown)
-
-
-async def reflect(run: Run, judged: JudgedStep) -> None:
-    """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
-    for key, group, judgement in zip(judged.batch.keys, judged.groups, judged.judgements, strict=True):
-        ticket = Ticket(judged.batch.step, key)
-        run.pending[ticket] = judged_attempts(group, judgement)
-        run.deferred.launch(ticket)
-    await run.deferred.drain()
-
-
 def update_policy(
     run: Run, samples: Sequence[Sample], lessons: Sequence[Sample], step: int
 ) -> tuple[GradientMetrics | None, UpdateMetrics | None, UpdateMetrics | None]:
@@ -226,25 +158,10 @@ def compare_phases(run: Run, task: Sequence[Sample], lessons: Sequence[Sample], 
     return compare_gradients(run.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train. Returns 2, with one sentence on stderr, for a mistake or a refused step, and 130 for an interrupt."""
-
-    async def connect_and_train(config: LocalConfig) -> None:
-        async with open_services(config) as (toolbox, judge):
-            await train(make_run(config, toolbox, judge))
-
-    def run() -> None:
-        config = read_command(
-            arguments, LocalConfig, prog="python trainers/local_ssgrpo.py", description="Train in one process."
-        )
-        asyncio.run(connect_and_train(config))
-
-    code = run_command("local_ssgrpo", run)
-    if code == INTERRUPTED:
-        # Only the decoding thread is left to end; a second interrupt would only print a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def say(step: int, steps: int, metrics: dict[str, Any]) -> None:
+    """Print one line a step."""
+    given = (metrics["true"] or metrics["judged"]).items()
+    scores = " ".join(f"{name} {value:.2f}" for name, value in given if value is not None)
+    seconds = sum(metrics["seconds"].values())
+    sys.stdout.write(f"step {step}/{steps} {metrics['encounter']}: {scores}; bank {metrics['bank']}; {seconds:.1f} s\n")
+    sys.stdout.flush()

@@ -10,7 +10,8 @@ from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import RolloutTokens
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 from rubricem_env.world.almanac import Almanac
-from trainers.local.crediting import answer_gains, gold_answer, match_scale, reopen
+from trainers.local.crediting import match_scale, reopen
+from trainers.local.igpo import answer_gains, gold_answer
 from trainers.local.learner import Learner, LossSettings, PolicyTokens, importance_weights
 
 QUESTIONS = Almanac.from_seed(0).questions_of("train")

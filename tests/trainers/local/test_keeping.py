@@ -15,7 +15,8 @@ from rubricem_agent.files import trim_log
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.monitor import WatchSettings
 from rubricem_env.domain.errors import RubricEMError, UsageError
-from trainers.local.outputs import resume_run, save_policy, save_run
+from trainers.local.checkpoint import resume_run, save_run
+from trainers.local.policy import save_policy
 from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
 
@@ -48,7 +49,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_whole_and_nothing_else(config
 def test_a_full_disk_at_the_end_is_one_sentence_with_the_way_out(config):
     run = make_run(config)
     with room_for(50_000), pytest.raises(UsageError, match="the same command writes the policy"):
-        save_policy(run)
+        save_policy(run.learner.policy, config)
 
 
 def test_a_log_that_cannot_be_trimmed_is_still_there(tmp_path):

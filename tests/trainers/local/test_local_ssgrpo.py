@@ -20,10 +20,12 @@ from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.judge.scoring import RolloutJudgement
 from rubricem_env.world.judge import JudgeKnobs
 from tests.fakes import make_reflection
+from trainers.local.command import main
 from trainers.local.crediting import credit_step
 from trainers.local.run import make_run
+from trainers.local.sampling import count_ahead, sample_and_judge
 from trainers.local.settings import LocalAuditSettings, LocalConfig
-from trainers.local.ssgrpo import count_ahead, main, sample_and_judge, train, train_step
+from trainers.local.ssgrpo import train, train_step
 from trainers.settings import read_settings
 
 

@@ -1,29 +1,22 @@
-"""What a local run writes: its checkpoints and its policy, its log, and the record for the viewer.
+"""Checkpoints of a local run: what a stopped run resumes from, with the settings that it must share.
 
-A checkpoint holds weights, moments, curriculum, rubrics, bank and deferred work under one manifest. The record holds
-groups, rollouts and bank.
+A checkpoint holds weights, moments, curriculum, rubrics, bank and deferred work under one manifest.
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
-
-from transformers import AutoTokenizer
 
 from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import Credit
-from rubricem_agent.learn.held_out import answer_held_out, mean_judged, mean_quality, record_evaluation
-from rubricem_agent.learn.metrics import METRICS_FILE
 from rubricem_agent.learn.record import record_group
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
-from rubricem_agent.policy.base import SYSTEM_FILE, model_folder
 from rubricem_env.domain.errors import UsageError
 
-from ..fine_tuning.checkpoint import disk_refusals, learning_parts, restore
-from ..lora import merge_adapter, save_adapter
-from .run import JudgedStep, Run
+from ..model_checkpoint import learning_parts, restore
+from .run import Run
+from .sampling import JudgedStep
 from .settings import LocalConfig
 
 
@@ -73,31 +66,6 @@ def resume_run(run: Run) -> int:
             run.audit.load_state_dict(checkpoint.read_json("audit"))
         load_snapshot(run.bank, checkpoint.path("bank"), step=checkpoint.step)
     return checkpoint.step
-
-
-def save_policy(run: Run) -> None:
-    """Write the policy with its tokenizer as transformers loads it; with LoRA its updates too, in OUT/adapter.
-
-    Raises:
-        UsageError: the disk refuses.
-    """
-    config, model = run.config, run.learner.policy
-    folder, source = config.out / "model", model_folder(config.policy)
-    try:
-        with disk_refusals():
-            if config.lora is None:
-                model.save_pretrained(folder)
-                AutoTokenizer.from_pretrained(source, local_files_only=True).save_pretrained(folder)
-            else:
-                save_adapter(model, config.out / "adapter", base=str(source.resolve()), settings=config.lora)
-                merge_adapter(config.out / "adapter", folder)
-            if config.system:
-                (folder / SYSTEM_FILE).write_text(config.system + "\n", encoding="utf-8")
-    except OSError as cause:
-        raise UsageError(
-            f"cannot write the policy to {folder}: {cause.strerror or cause}. "
-            "The last checkpoint is whole; make room, and the same command writes the policy."
-        ) from cause
 
 
 _CHANGEABLE: Mapping[str, Any] = {
@@ -158,44 +126,3 @@ def record_step(run: Run, judged: JudgedStep, credit: Credit) -> None:
         entries.append(recorded)
     run.recorder.record_step(entries)
     run.recorder.record_lessons(run.bank.contents(since=run.recorder.bank_revision), step=judged.batch.step)
-
-
-async def evaluate_step(run: Run, step: int) -> None:
-    """Evaluate the policy of a step on the held-out questions, and write the scores into the run's log."""
-    if not run.held_out:
-        return
-    config = run.config
-    rollouts = await answer_held_out(
-        run.policy,
-        run.held_out,
-        prompt=run.prompt,
-        toolbox=run.toolbox,
-        limits=config.limits,
-        max_turn_tokens=config.max_turn_tokens,
-        seed=config.seed,
-    )
-    trajectories = [rollout.parsed for rollout in rollouts]
-    log, judge = config.out / METRICS_FILE, run.judge
-    if run.truth:
-        scores = mean_quality([run.truth[query.key] for query in run.held_out], trajectories)
-        record_evaluation(log, step, scores, trajectories)
-    else:
-        scores = await mean_judged(judge.judge, run.held_out, trajectories, settings=judge.settings, step=step)
-        record_evaluation(log, step, scores, trajectories, by="judge")
-
-
-def say(step: int, steps: int, metrics: dict[str, Any]) -> None:
-    """Print one line a step."""
-    given = (metrics["true"] or metrics["judged"]).items()
-    scores = " ".join(f"{name} {value:.2f}" for name, value in given if value is not None)
-    seconds = sum(metrics["seconds"].values())
-    sys.stdout.write(f"step {step}/{steps} {metrics['encounter']}: {scores}; bank {metrics['bank']}; {seconds:.1f} s\n")
-    sys.stdout.flush()
-
-
-async def audit_scores(run: Run, judged: JudgedStep, step: int) -> dict[str, Any]:
-    """The training judge's scores beside the held-out judge's, on an audited step; nothing on others."""
-    if run.audit is None or step % run.config.held_out_judge.every:
-        return {}
-    audit = await run.audit.examine(judged.groups, judged.judgements)
-    return {"audit": audit.model_dump()}

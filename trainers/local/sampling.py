@@ -1,0 +1,99 @@
+"""The steps of a run up to their updates: sampled, judged and reflected on, before their turn with `ahead`."""
+
+import time
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+from rubricem_agent.learn.curriculum import QueryBatch
+from rubricem_agent.learn.deferred import Ticket
+from rubricem_agent.memory.bank import Retrieved
+from rubricem_agent.policy.base import Opening, Sampling
+from rubricem_agent.reflection.reflector import judged_attempts
+from rubricem_agent.rollout.rollout import Rollout
+from rubricem_agent.rollout.run import RolloutContext, run_groups
+from rubricem_env.concurrency import derive_seed
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.judge.base import Group
+from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.world.judge import true_quality
+
+from .run import Run
+from .settings import LocalConfig
+
+
+class JudgedStep(NamedTuple):
+    """A step's rollouts, group by group, with their scores."""
+
+    batch: QueryBatch
+    version: int
+    """Updates of the weights that sampled it."""
+    rollouts: list[list[Rollout]]
+    """The attempts at each question."""
+    groups: list[Group]
+    """The same rollouts as the judge reads them."""
+    judgements: tuple[GroupJudgement, ...]
+    true: list[tuple[float, ...]]
+    """The true quality of each rollout by stage, group by group: it audits the judge, and nothing that trains reads it. Empty
+    without truth."""
+    shown: dict[str, tuple[Retrieved, ...]]
+    """Lessons in the prompt of each question, by its key."""
+
+
+def count_ahead(config: LocalConfig, step: int) -> int:
+    """How many steps are sampled before the end of `step`: none beyond the next checkpoint."""
+    return min(config.ahead, -step % config.checkpoint_every, config.steps - step)
+
+
+async def sample_steps(run: Run, waiting: deque[JudgedStep], count: int) -> float:
+    """Sample, judge and reflect on the next steps; returns the seconds of reflecting."""
+    seconds = 0.0
+    for batch in islice(run.curriculum, count):
+        judged = await sample_and_judge(run, batch)
+        started = time.monotonic()
+        if run.config.meta_policy and (batch.encounter == "new" or run.config.reflect_phase == "all"):
+            await reflect(run, judged)
+        seconds += time.monotonic() - started
+        waiting.append(judged)
+    return seconds
+
+
+async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
+    """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
+    config = run.config
+    queries = [run.train[key] for key in batch.keys]
+    mode = batch.retrieval
+    shown: dict[str, tuple[Retrieved, ...]] = {}
+
+    async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
+        if not config.meta_policy or not config.references.is_guided(attempt, batch.step):
+            return run.prompt.opening(query), run.prompt.hash
+        found = run.bank.retrieve(query.question, mode)
+        used = mode
+        if not found and config.on_miss == "cross":
+            used, found = "cross", run.bank.retrieve(query.question, "cross")
+        block, shown[query.key] = run.injector.render(found, used)
+        return run.prompt.opening(query, references=block), run.prompt.hash
+
+    sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
+    seed = derive_seed(config.seed, batch.step, "rollouts")
+    context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
+    groups = await run_groups(
+        queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
+    )
+    trajectories = [
+        Group(query, tuple(rollout.parsed for rollout in group)) for query, group in zip(queries, groups, strict=True)
+    ]
+    judgements = await run.judge.judge_step(trajectories, step=batch.step)
+    known = [group for group in trajectories if group.key in run.truth]
+    true = [true_quality(run.truth[group.key], parsed) for group in known for parsed in group.trajectories]
+    return JudgedStep(batch, run.learner.synced, groups, trajectories, judgements, true, shown)
+
+
+async def reflect(run: Run, judged: JudgedStep) -> None:
+    """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
+    for key, group, judgement in zip(judged.batch.keys, judged.groups, judged.judgements, strict=True):
+        ticket = Ticket(judged.batch.step, key)
+        run.pending[ticket] = judged_attempts(group, judgement)
+        run.deferred.launch(ticket)
+    await run.deferred.drain()
