@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.config import read_mapping
 from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
+from rubricem_agent.learn.curriculum import Encounter, OnMiss, ReflectPhase
 from rubricem_agent.learn.metrics import CODE_FILE, SETTINGS_FILE, code_version
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.prompting import Style
@@ -45,6 +45,14 @@ class RecipeSettings(CreditSettings):
     """Steps between a question and its repeat."""
 
     reflection: ReflectionSettings = ReflectionSettings()
+
+    def is_guided(self, attempt: int, *, step: int) -> bool:
+        """Whether an attempt at a question, from 0, sees lessons of the bank."""
+        return self.meta_policy and self.references.is_guided(attempt, step)
+
+    def is_reflected_on(self, encounter: Encounter) -> bool:
+        """Whether the attempts of an encounter are reflected on."""
+        return self.meta_policy and (encounter == "new" or self.reflect_phase == "all")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -35,6 +35,11 @@ _STATE = TypeAdapter(tuple[Annotated[int, Field(strict=True, ge=0)], list[Strict
 """The values of these names: the step, and the indices of questions that wait and that the window holds."""
 
 
+def retrieval_at(encounter: Encounter) -> Retrieval:
+    """How the bank is asked at an encounter: for lessons of similar questions, or at a repeat for the question's own."""
+    return "cross" if encounter == "new" else "within"
+
+
 class QueryBatch(NamedTuple):
     """The questions of one step."""
 
@@ -45,7 +50,7 @@ class QueryBatch(NamedTuple):
 
     @property
     def retrieval(self) -> Retrieval:
-        return "cross" if self.encounter == "new" else "within"
+        return retrieval_at(self.encounter)
 
 
 class Curriculum:

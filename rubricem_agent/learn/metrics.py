@@ -25,9 +25,9 @@ from rubricem_env import __version__
 from rubricem_env.domain.base import STAGES, Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import package_text, refuse_other_than_file, validating
+from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.judge.audit import Audit
-from rubricem_env.judge.scoring import GroupJudgement
 
 METRICS_FILE = "metrics.jsonl"
 SETTINGS_FILE = "config.json"
@@ -328,11 +328,11 @@ def mean_by_stage(rows: Sequence[Sequence[float | None]]) -> dict[str, float | N
     return means
 
 
-def spread_shares(groups: Sequence[GroupJudgement]) -> dict[str, float]:
-    """By stage: the share of groups whose scores of it differ. Without a spread no credit method can learn."""
+def spread_shares(groups: Sequence[Sequence[Judgement]]) -> dict[str, float]:
+    """By stage: the share of judged groups whose scores of it differ. Without a spread no credit method can learn."""
     shares = {}
     for stage in STAGES:
-        scores = ({one.judgement.score(stage) for one in group.rollouts} - {None} for group in groups)
+        scores = ({judgement.score(stage) for judgement in group} - {None} for group in groups)
         shares[stage.value] = float(np.mean([len(given) > 1 for given in scores])) if groups else 0.0
     return shares
 

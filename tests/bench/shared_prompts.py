@@ -39,7 +39,7 @@ async def samples_of_a_step(changes: Sequence[str]) -> tuple[Learner, dict[str, 
         await reflect(run, judged)
         outcomes = [outcome for _, outcome in run.deferred.collect(step=batch.step + 1)[0]]
         await run.policy.aclose()
-    attempts, _ = credit_step(run, judged)
+    attempts = credit_step(run, judged).samples
     return run.learner, {"reflections": reflection_samples(outcomes, version=0), "attempts": attempts}
 
 

@@ -3,20 +3,16 @@
 A checkpoint holds weights, moments, curriculum, rubrics, bank and deferred work under one manifest.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from rubricem_agent.config import ToolsConfig
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
-from rubricem_agent.learn.credit import Credit
-from rubricem_agent.learn.record import record_group
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_env.domain.errors import UsageError
 
 from ..model_checkpoint import learning_parts, restore
 from .run import Run
-from .sampling import JudgedStep
 from .settings import LocalConfig
 
 
@@ -49,10 +45,9 @@ def resume_run(run: Run) -> int:
         return 0
     learner = run.learner
     with checkpoint.restoring():
-        saved, identity = checkpoint.read_json("progress")["identity"], _identity(run.config)
-        identity = saved if _reread(saved, run.config) == identity else identity
-        restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=identity)
-        curriculum, updates = checkpoint.read_json("curriculum"), checkpoint.read_json("learner")["updates"]
+        restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(run.config))
+        curriculum = checkpoint.read_json("curriculum")
+        updates = checkpoint.read_json("learner")["updates"]
         if curriculum["step"] != checkpoint.step or type(updates) is not int or updates < 0:
             raise UsageError(
                 f"{checkpoint.folder} holds a curriculum of step {str(curriculum['step'])[:40]} and {str(updates)[:40]} "
@@ -79,50 +74,3 @@ _CHANGEABLE: Mapping[str, Any] = {
 def _identity(config: LocalConfig) -> str:
     """The settings that a resumed run must share."""
     return config.model_dump_json(exclude=dict(_CHANGEABLE))
-
-
-def _reread(saved: str, config: LocalConfig) -> str:
-    """The identity that an earlier release wrote, with the settings that it did not have yet; or as it is."""
-    try:
-        fields = {**json.loads(saved), "out": config.out}
-        return _identity(LocalConfig.model_validate(fields, strict=False))
-    except ValueError:
-        return saved
-
-
-def begin_record(run: Run, step: int) -> None:
-    """Resume the record after `step`, the last one that is not repeated."""
-    recorder = run.recorder
-    if recorder is None:
-        return
-    recorder.begin(step, embedder=run.bank.embedder_name)
-    tokenizer = run.policy.tokenizer
-    recorder.record_vocabulary(lambda: [tokenizer.decode([token_id]) for token_id in range(tokenizer.size)])
-
-
-def record_step(run: Run, judged: JudgedStep, credit: Credit) -> None:
-    """Record a step after its credit was assigned; the rows of `credit` follow the rollouts, group by group.
-
-    Raises:
-        UsageError: the disk refuses.
-    """
-    if run.recorder is None:
-        return
-    entries = []
-    for index, (rollouts, judgement) in enumerate(zip(judged.rollouts, judged.judgements, strict=True)):
-        row = index * len(rollouts)
-        recorded = record_group(
-            judgement,
-            rollouts,
-            credit,
-            rubrics=run.judge.buffer.rubrics(judgement.query_key),
-            encounter=judged.batch.encounter,
-            question=run.train[judgement.query_key].question,
-            shown=judged.shown.get(judgement.query_key, ()),
-            true=judged.true[row : row + len(rollouts)],
-            place=index,
-            first_row=row,
-        )
-        entries.append(recorded)
-    run.recorder.record_step(entries)
-    run.recorder.record_lessons(run.bank.contents(since=run.recorder.bank_revision), step=judged.batch.step)

@@ -1,11 +1,12 @@
 """The samples of a judged step: its credit, under the opening and at the scale that the settings name."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.samples import Sample, task_samples
+from rubricem_agent.learn.step import CreditedGroup, credit_groups, credit_rollouts
 from rubricem_agent.rollout.rollout import Rollout
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens
 
@@ -14,26 +15,53 @@ from .run import Run
 from .sampling import JudgedStep
 
 
-def credit_step(run: Run, judged: JudgedStep) -> tuple[list[Sample], Credit]:
-    """The samples of the rollouts that teach something, and the credit of all."""
-    config, tokenizer = run.config, run.policy.tokenizer
-    groups = judged.rollouts
+class CreditedStep(NamedTuple):
+    """A judged step with its credit."""
+
+    samples: list[Sample]
+    """Of the rollouts that teach something."""
+    groups: list[CreditedGroup]
+    """All of them, as the record has them."""
+
+
+def credit_step(run: Run, judged: JudgedStep) -> CreditedStep:
+    """The credit of a judged step. A rollout that is distilled is trained on after the opening without lessons."""
+    config = run.config
+    tokenizer = run.policy.tokenizer
+    trained = judged.rollouts
     gains = None
     if config.credit == "igpo":
         questions = [run.truth[group.query.key] for group in judged.groups]
-        gains = answer_gains(run.learner, groups, questions, tokenizer=tokenizer)
+        gains = answer_gains(run.learner, judged.rollouts, questions, tokenizer=tokenizer)
     if config.references.distill_context:
         openings = [tokenizer.encode_opening(run.prompt.opening(group.query)) for group in judged.groups]
-        groups = [[reopen(one, ids) for one in group] for group, ids in zip(groups, openings, strict=True)]
-    samples, credit = task_samples(groups, judged.judgements, settings=config, version=judged.version, gains=gains)
-    return samples if config.advantage_rms is None else match_scale(samples, config.advantage_rms), credit
+        trained = [
+            [reopen(rollout, opening) for rollout in rollouts]
+            for rollouts, opening in zip(judged.rollouts, openings, strict=True)
+        ]
+    credited = credit_rollouts(trained, judged.judgements, settings=config, gains=gains)
+    samples = task_samples(trained, credited, version=judged.version)
+    if config.advantage_rms is not None:
+        samples = match_scale(samples, config.advantage_rms)
+    groups = credit_groups(
+        judged.groups,
+        judged.rollouts,
+        judged.judgements,
+        credited.credit,
+        encounter=judged.batch.encounter,
+        buffer=run.judge.buffer,
+        lessons=judged.lessons,
+        truth=run.truth,
+    )
+    return CreditedStep(samples, groups)
 
 
 def reopen(rollout: Rollout, opening: Sequence[int]) -> Rollout:
     """The same text after another opening; its log-probabilities stay those with which it was sampled after its own."""
     if rollout.tokens is None:
         return rollout
-    own, begins = rollout.tokens, rollout.tokens.prompt_length
+    own = rollout.tokens
+    begins = own.prompt_length
     tokens = RolloutTokens(
         ids=(*opening, *own.ids[begins:]),
         stage_ids=(*(NO_STAGE for _ in opening), *own.stage_ids[begins:]),

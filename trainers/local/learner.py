@@ -27,6 +27,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rubricem_agent.learn.credit import NonFiniteLossError
+from rubricem_agent.learn.divergence import KL_LIMIT, LOG_RATIO_LIMIT
 from rubricem_agent.learn.metrics import GradientMetrics, UpdateMetrics, report_by_stage
 from rubricem_agent.learn.samples import Batch
 from rubricem_env.domain.base import NUM_STAGES, Frozen
@@ -36,9 +37,6 @@ from .packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]
-LOG_RATIO_LIMIT = 20.0
-"""Log ratios are clamped to it, as veRL clamps them: e^20 squared still fits float32."""
-KL_LIMIT = 10.0
 
 
 class LossSettings(Frozen):

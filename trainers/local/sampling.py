@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.deferred import Ticket
+from rubricem_agent.learn.step import retrieve_lessons
 from rubricem_agent.memory.bank import Retrieved
+from rubricem_agent.memory.inject import Block
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.reflection.reflector import judged_attempts
 from rubricem_agent.rollout.rollout import Rollout
@@ -15,8 +17,7 @@ from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Group
-from rubricem_env.judge.scoring import GroupJudgement
-from rubricem_env.world.judge import true_quality
+from rubricem_env.judge.scoring import GroupJudgement, refused_rubrics
 
 from .run import Run
 from .settings import LocalConfig
@@ -33,11 +34,13 @@ class JudgedStep(NamedTuple):
     groups: list[Group]
     """The same rollouts as the judge reads them."""
     judgements: tuple[GroupJudgement, ...]
-    true: list[tuple[float, ...]]
-    """The true quality of each rollout by stage, group by group: it audits the judge, and nothing that trains reads it. Empty
-    without truth."""
-    shown: dict[str, tuple[Retrieved, ...]]
-    """Lessons in the prompt of each question, by its key."""
+    lessons: dict[str, tuple[Retrieved, ...]]
+    """Those in the prompt of each question, by its key."""
+
+    @property
+    def refused_rubrics(self) -> dict[str, int]:
+        """How many proposed rubrics were refused, by reason."""
+        return refused_rubrics(self.judgements)
 
 
 def count_ahead(config: LocalConfig, step: int) -> int:
@@ -51,7 +54,7 @@ async def sample_steps(run: Run, waiting: deque[JudgedStep], count: int) -> floa
     for batch in islice(run.curriculum, count):
         judged = await sample_and_judge(run, batch)
         started = time.monotonic()
-        if run.config.meta_policy and (batch.encounter == "new" or run.config.reflect_phase == "all"):
+        if run.config.is_reflected_on(batch.encounter):
             await reflect(run, judged)
         seconds += time.monotonic() - started
         waiting.append(judged)
@@ -62,32 +65,31 @@ async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
     """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
     config = run.config
     queries = [run.train[key] for key in batch.keys]
-    mode = batch.retrieval
-    shown: dict[str, tuple[Retrieved, ...]] = {}
+    blocks: dict[str, Block] = {}
 
     async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
-        if not config.meta_policy or not config.references.is_guided(attempt, batch.step):
+        """The opening of an attempt; all guided attempts at a question see the same lessons."""
+        if not config.is_guided(attempt, step=batch.step):
             return run.prompt.opening(query), run.prompt.hash
-        found = run.bank.retrieve(query.question, mode)
-        used = mode
-        if not found and config.on_miss == "cross":
-            used, found = "cross", run.bank.retrieve(query.question, "cross")
-        block, shown[query.key] = run.injector.render(found, used)
-        return run.prompt.opening(query, references=block), run.prompt.hash
+        if query.key not in blocks:
+            lessons = retrieve_lessons(run.bank, query.question, encounter=batch.encounter, on_miss=config.on_miss)
+            blocks[query.key] = run.injector.render(lessons.items, lessons.retrieval)
+        text, _ = blocks[query.key]
+        return run.prompt.opening(query, references=text), run.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
     context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
-    groups = await run_groups(
+    rollouts = await run_groups(
         queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
     )
-    trajectories = [
-        Group(query, tuple(rollout.parsed for rollout in group)) for query, group in zip(queries, groups, strict=True)
+    groups = [
+        Group.of(query, (rollout.parsed for rollout in attempts))
+        for query, attempts in zip(queries, rollouts, strict=True)
     ]
-    judgements = await run.judge.judge_step(trajectories, step=batch.step)
-    known = [group for group in trajectories if group.key in run.truth]
-    true = [true_quality(run.truth[group.key], parsed) for group in known for parsed in group.trajectories]
-    return JudgedStep(batch, run.learner.synced, groups, trajectories, judgements, true, shown)
+    judgements = await run.judge.judge_step(groups, step=batch.step)
+    lessons = {key: items for key, (_, items) in blocks.items()}
+    return JudgedStep(batch, run.learner.synced, rollouts, groups, judgements, lessons)
 
 
 async def reflect(run: Run, judged: JudgedStep) -> None:

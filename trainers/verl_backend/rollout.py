@@ -184,7 +184,7 @@ class EpisodeRunner:
                 toolbox = await self._tools()
                 prompt = agent_prompt(toolbox.names, style=self._settings.style, system=self._settings.system)
                 plain = opening = prompt.opening(scheduled.query)
-                if self._settings.references.is_guided(index, scheduled.step):
+                if self._settings.is_guided(index, step=scheduled.step):
                     opening = prompt.opening(
                         scheduled.query, references=await self._service.references.remote(scheduled)
                     )

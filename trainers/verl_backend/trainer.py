@@ -35,6 +35,7 @@ from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unuse
 
 from rubricem_agent.files import trim_log
 from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.divergence import reference_kl
 from rubricem_agent.learn.metrics import METRICS_FILE, append_line
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import Sample, reflection_samples
@@ -273,8 +274,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         old = tokens["old_log_probs"]
         kl = np.zeros_like(old)
         if "ref_log_prob" in tokens:
-            gap = np.clip(tokens["ref_log_prob"] - old, -20, 20)
-            kl = np.exp(gap) - gap - 1
+            kl = reference_kl(old, tokens["ref_log_prob"])
         stages = np.concatenate([row.stages for row in self._rows])
         return stage_means(stages, tokens["advantages"], entropy=tokens["entropy"], kl=kl)
 

@@ -229,7 +229,7 @@ def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(con
     scores = [Judgement.of({stage: StageScore(score=score) for stage in STAGES}) for score in (0.0, 0.3, 0.6, 0.9)]
     rollouts = tuple(RolloutJudgement(judgement=one) for one in scores)
     group = judged.judgements[0].model_copy(update={"rollouts": rollouts})
-    samples, _ = credit_step(made, judged._replace(judgements=(group,)))
+    samples = credit_step(made, judged._replace(judgements=(group,))).samples
     assert [tuple(sample.token_ids[: len(prompts[0])]) for sample in samples] == [prompts[0]] * 4
 
 
