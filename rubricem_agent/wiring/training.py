@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from rubricem_agent.config_bases import compose
 from rubricem_agent.files import LineFile, lock_folder
 from rubricem_agent.learn.metrics import BenchmarkLine, EvaluationLine, LogLine, WarningLine
 from rubricem_agent.wiring.models import requires_extra
@@ -36,8 +38,15 @@ def find_config(named: Path) -> Path:
 
 
 def read_yaml(named: Path, *, offers: str = "*") -> dict[str, Any]:
-    """The mapping in a YAML file; where it is none, raises ConfigError with the package's configs that `offers` matches."""
-    path = find_config(named)
+    """The mapping in a YAML file, over those of its bases.
+
+    Raises:
+        ConfigError: a file holds none; the message names the package's configs that `offers` matches.
+    """
+    return compose(find_config(named), partial(_read_file, offers=offers), shipped=CONFIGS)
+
+
+def _read_file(path: Path, *, offers: str) -> dict[str, Any]:
     try:
         fields = _parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:

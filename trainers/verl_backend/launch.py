@@ -18,7 +18,7 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.files import lock_folder
-from rubricem_agent.wiring.training import read_yaml
+from rubricem_agent.wiring.training import CONFIGS, read_yaml
 from rubricem_agent.wiring.watch import MARKER
 from rubricem_env.domain.errors import BoundaryError, ConfigError, UsageError
 
@@ -27,6 +27,8 @@ from .planning.run_shape import value_at
 from .refusals import complete_config
 from .settings import SECTION, VerlSettings, read_section
 
+VERL_CONFIGS = "pkg://verl.trainer.config"
+"""Where Hydra finds veRL's own config."""
 PLUGIN = "rubricem_trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 
@@ -57,14 +59,15 @@ def set_environment(file: Path) -> None:
 
 
 def read_config(file: Path, changes: Sequence[str]) -> Any:
-    """Our file over veRL's defaults, with `key=value` changes on top.
+    """Our file over its bases and veRL's defaults, with `key=value` changes on top.
 
-    A key of our section need not be in the file to be changed: `read_section` knows which keys exist.
+    A base is found beside the file, among the package's configs, or within veRL. A key of our section need not be in the file to be changed: `read_section` knows which keys exist.
 
     Raises:
         ConfigError: a file cannot be read, or a key of veRL's is unknown.
     """
     overrides = [f"++{change}" if change.startswith(f"{SECTION}.") else change for change in changes]
+    overrides.append(f"hydra.searchpath=[{VERL_CONFIGS},file://{CONFIGS.absolute()}]")
     try:
         with initialize_config_dir(config_dir=str(file.parent.absolute()), version_base=None):
             return compose(file.stem, overrides=overrides)
