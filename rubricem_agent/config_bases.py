@@ -63,6 +63,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         known = merged.get(key)
-        both_are_sections = isinstance(known, Mapping) and isinstance(value, Mapping)
-        merged[key] = merge(known, value) if both_are_sections else value
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(known, value)
+        else:
+            merged[key] = value
     return merged

@@ -1,6 +1,6 @@
 """Credit: from the stage scores of a group of rollouts to an advantage for every policy token.
 
-The paper's section 2.3 and choices D1-D9, in numpy alone; trainers and adapters call `credit_judged`, which calls
+The paper's section 2.3, in numpy alone; trainers and adapters call `credit_judged`, which calls
 `assign_credit`. `credit_methods.py` has the function of each method. The paper's, SS-GRPO:
 
     scores[i, k]   R, the judge's score of stage k of rollout i, in [0, 1]; 0 where the stage is missing
@@ -56,7 +56,7 @@ class Credit(NamedTuple):
     advantages: Floats
     """0 for masked rollouts, skipped groups and stages without spread."""
     trainable: Bools
-    """(rollouts,): valid, and in a group with a non-zero advantage at some stage (choice D6)."""
+    """(rollouts,): valid, and in a group with a non-zero advantage at some stage."""
     skipped: tuple[str, ...]
     """One sentence for each group with too few valid rollouts."""
     filled: Bools
@@ -218,7 +218,7 @@ def spread_to_tokens(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.intege
 
 
 def check_matrix(matrix: npt.ArrayLike, num_stages: int = len(PAPER_MATRIX)) -> Floats:
-    """The matrix as an array, or one sentence on what is wrong with it (choice D7)."""
+    """The matrix as an array, or one sentence on what is wrong with it."""
     weights = _numbers(matrix, "the stage matrix")
     if weights.shape != (num_stages, num_stages):
         raise UsageError(

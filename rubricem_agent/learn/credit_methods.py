@@ -20,7 +20,7 @@ stage variant), igpo: see the functions of these names."""
 
 EPSILON = 1e-8
 FLAT = 1e-6
-"""A spread below this is rounding, not preference: the stage's advantages are exactly 0 (choice D1)."""
+"""A spread below this is rounding, not preference: the stage's advantages are exactly 0."""
 MIN_VALID = 2
 """One rollout alone is neither better nor worse than its group."""
 
@@ -47,7 +47,7 @@ def stage_returns(scores: Floats, matrix: Floats) -> Floats:
 
 
 def answer_only_returns(scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """The answer's score at every stage: the baseline that no matrix expresses, since its diagonal is 1 (choice D9)."""
+    """The answer's score at every stage: the baseline that no matrix expresses, since its diagonal is 1."""
     return np.repeat(scores[:, -1:], scores.shape[1], axis=1)
 
 
@@ -57,7 +57,7 @@ def ss_grpo(batch: ScoredBatch) -> Floats:
 
 
 def answer_only(batch: ScoredBatch) -> Floats:
-    """GRPO (arXiv 2402.03300) on the answer's score, z(r) on every token; the deviation divides by n (choice D1)."""
+    """GRPO (arXiv 2402.03300) on the answer's score, z(r) on every token; the deviation divides by n."""
     answered = answer_only_returns(batch.counted)
     return normalise(answer_only_returns(batch.scores), answered, batch.members)
 

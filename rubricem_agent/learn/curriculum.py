@@ -1,4 +1,4 @@
-"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D; choices C13, C17).
+"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D).
 
     step in window   1    2    3    4    5    6        window = 3
     batch            B1   B2   B3   B1   B2   B3
@@ -23,9 +23,9 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.inputs import validating
 
 ReflectPhase = Literal["new", "all"]
-"""Which encounters are reflected on (choice C5): the first of a window, as the paper's text says, or all, as Algorithm 1."""
+"""Which encounters are reflected on: the first of a window, as the paper's text says, or all, as Algorithm 1."""
 OnMiss = Literal["none", "cross"]
-"""What a repeat is shown whose own lesson is missing (choice C13): nothing, or lessons of similar questions."""
+"""What a repeat is shown whose own lesson is missing: nothing, or lessons of similar questions."""
 Encounter = Literal["new", "repeat"]
 """Whether a step's questions are met for the first time in their window."""
 

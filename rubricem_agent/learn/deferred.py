@@ -2,7 +2,7 @@
 
     deferred.launch(Ticket(step, key))           after judging, in step N: returns at once
     deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old
-    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may be missing (choice C13)
+    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may be missing
 
 Only `wait`, `drain` and `cancel` wait. Work that fails because of the world is returned as a value; a bug
 in it is raised by `collect`. A checkpoint holds the tickets of unfinished work, and a resumed run launches it again.

@@ -139,9 +139,9 @@ def task_samples(rollouts: Sequence[Sequence[Rollout]], credited: CreditedRollou
 
 
 def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -> list[Sample]:
-    """Every scored candidate of each question, normalised within the question (choices C3, C19).
+    """Every scored candidate of each question, normalised within the question.
 
-    `version` is used for outcomes without a policy version (choice C16).
+    `version` is used for outcomes without a policy version.
     """
     samples = []
     for outcome in outcomes:

@@ -38,7 +38,7 @@ class SftConfig(Frozen):
     batch_size: Count = 128
     """Samples of one optimiser step, over all processes; gradients are accumulated over as many rows as they fill."""
     max_tokens: Count = 16_384
-    """Longer samples are dropped and counted, never cut (choice A14)."""
+    """Longer samples are dropped and counted, never cut."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     precision: Precision = "bf16"

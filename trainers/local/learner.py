@@ -40,7 +40,7 @@ ImportanceLevel = Literal["token", "sequence"]
 
 
 class LossSettings(Frozen):
-    """The constants of the loss; the paper's, or DR Tulu's where it names none (choices D2-D5)."""
+    """The constants of the loss; the paper's, or DR Tulu's where it names none."""
 
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     clip_high: Annotated[float, Field(gt=0)] = 0.2

@@ -132,7 +132,7 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of `targets` (tokens,) given `hidden` (tokens, width) and `head` (vocabulary, width).
 
-    `temperature` (tokens,) divides the logits: that of the sample that the token belongs to (choice C9), or the
+    `temperature` (tokens,) divides the logits: that of the sample that the token belongs to, or the
     ratio is biased. Pass the rows of policy tokens only: the others cost as much and are not used.
 
     Returns with it the entropy of the whole distribution at each token, in nats: to report, not to train on, since it

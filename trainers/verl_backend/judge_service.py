@@ -131,7 +131,7 @@ class JudgeService(SharedLimits):
     async def references(self, scheduled: ScheduledQuery) -> str:
         """The block of lessons to show before the question; "" without any.
 
-        Lessons of other questions at a new encounter, the question's own at a repeat (choices C11-C13). Retrieved once:
+        Lessons of other questions at a new encounter, the question's own at a repeat. Retrieved once:
         all attempts of a group see the same lessons.
         """
         if not self.settings.meta_policy:
@@ -191,7 +191,7 @@ class JudgeService(SharedLimits):
         """What a step reports of the groups that it trains on. Their record is written meanwhile: see `finish_record`.
 
         Raises:
-            JudgeError: the judge or the world lost too many of the step's rollouts (choice B7).
+            JudgeError: the judge or the world lost too many of the step's rollouts.
         """
         taken = self._take(step, groups)
         lost = [failure for one in taken for failure in one.failures if failure]

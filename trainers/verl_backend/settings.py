@@ -43,7 +43,7 @@ class TimeLimits(Frozen):
     sample: Seconds = 7_200.0
     """A step's rollouts, judged."""
     lesson: Seconds = 60.0
-    """Wait for the question's own lesson at a repeat; then the question has none (choice C13)."""
+    """Wait for the question's own lesson at a repeat; then the question has none."""
 
 
 class OutageSettings(Frozen):
