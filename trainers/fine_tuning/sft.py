@@ -183,10 +183,8 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
     )
     model, optimizer = place.prepare(model, optimizer)
     model.train()
-    # Checkpoints of earlier releases name the schedule so.
-    schedule = repr(plan).replace("SftSchedule", "TrainingPlan")
     identity = (
-        f"{schedule} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
+        f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
         f"weight_decay={config.weight_decay} max_grad_norm={config.max_grad_norm} precision={config.precision}"
         + (f" lora={config.lora.model_dump_json()}" if config.lora else "")
     )

@@ -1,8 +1,7 @@
 """The settings of the local trainer: one run of one recipe, in the almanac or on own questions, in one process."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -12,7 +11,6 @@ from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
-from rubricem_env.judge.base import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 
 from ..lora import LoraSettings
@@ -104,15 +102,6 @@ class LocalConfig(RecipeSettings):
     @property
     def has_almanac_judge(self) -> bool:
         return self.data is None and self.judge.judge == RULES and not self.judge.also
-
-    @model_validator(mode="before")
-    @classmethod
-    def _move_judge_settings(cls, fields: Any) -> Any:
-        """Runs of before a judge could be named have the keys of `judge.settings` in `judge`."""
-        judge = fields.get("judge") if isinstance(fields, Mapping) else None
-        if not isinstance(judge, Mapping) or not judge or not judge.keys() <= JudgeSettings.model_fields.keys():
-            return fields
-        return {**fields, "judge": {"settings": judge}}
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":

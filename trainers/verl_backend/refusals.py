@@ -67,7 +67,7 @@ def _unsupported(read: Reader, settings: VerlSettings) -> Iterator[str]:
             f"{name} is set, and the trainer {read(_MODE, 'sync')} does not support it: credit comes from the "
             "judge service, and checkpoints are evaluated with `rubricem eval`. Remove the key."
         )
-    if (estimator := read("algorithm.adv_estimator", "gae")) not in (ESTIMATOR, "grpo"):
+    if (estimator := read("algorithm.adv_estimator", "gae")) != ESTIMATOR:
         yield (
             f"algorithm.adv_estimator is {estimator}, and rollouts arrive with their advantages. Set it to {ESTIMATOR}, "
             "and choose the credit method with rubricem.credit."

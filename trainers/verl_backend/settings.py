@@ -208,7 +208,7 @@ SEPARATE = "rubricem_separate"
 RAY = "ray"
 """The transport of `cpu/transport.py`, by its name in veRL's registry."""
 ESTIMATOR = "rubricem"
-"""Our advantage estimator in veRL's registry; `grpo`, which older configs name, is read as it."""
+"""Our advantage estimator in veRL's registry."""
 
 
 def load_training_questions(settings: VerlSettings) -> tuple[dict[str, Query], dict[str, Question]]:
