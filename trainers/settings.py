@@ -30,7 +30,10 @@ INTERRUPTED = 130
 
 
 class RecipeSettings(CreditSettings):
-    """Credit, meta-policy and style: together they name a recipe of the paper. The keys are the same in every trainer."""
+    """Credit, meta-policy and style: together they name a recipe of the paper.
+
+    The keys are the same in every trainer.
+    """
 
     style: Style = "scaffold"
     """What the policy is told: the four stages, or `react`, plain think and act, as in the paper's figure 7."""
@@ -39,7 +42,8 @@ class RecipeSettings(CreditSettings):
     reflect_phase: ReflectPhase = "new"
     """`new` reflects at the first encounter of a window, `all` at repeats too."""
     on_miss: OnMiss = "none"
-    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
+    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`).
+    """
     references: ReferenceSettings = ReferenceSettings()
     window: Annotated[int, Field(ge=1)] = 3
     """Steps between a question and its repeat."""

@@ -36,7 +36,7 @@ _STATE = TypeAdapter(tuple[Annotated[int, Field(strict=True, ge=0)], list[Strict
 
 
 def retrieval_at(encounter: Encounter) -> Retrieval:
-    """How the bank is asked at an encounter: for lessons of similar questions, or at a repeat for the question's own."""
+    """How the bank is asked: for lessons of similar questions, or at a repeat for the question's own lesson."""
     return "cross" if encounter == "new" else "within"
 
 
@@ -150,7 +150,7 @@ def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:
         raise ConfigError(f"the question with key {twin!r} is listed twice in the training questions; keep one.")
     if len(keys) < batch_size * window:
         raise ConfigError(
-            f"{batch_size} questions a step and a window of {window} steps need {batch_size * window} different questions; "
-            f"there are {len(keys)}. Add questions, or lower questions_per_step or window (veRL: data.train_batch_size, "
-            "rubricem.window)."
+            f"{batch_size} questions a step and a window of {window} steps need {batch_size * window} different "
+            f"questions; there are {len(keys)}. Add questions, or lower questions_per_step or window (veRL: "
+            "data.train_batch_size, rubricem.window)."
         )

@@ -128,7 +128,8 @@ ONE_STAGE = ((1.0,),)
 def task_samples(rollouts: Sequence[Sequence[Rollout]], credited: CreditedRollouts, *, version: int) -> list[Sample]:
     """The samples of the rollouts that teach something: valid ones whose judge could tell their group apart.
 
-    `rollouts` are those that were credited, group by group; `version` counts the updates of the weights that sampled them.
+    `rollouts` are those that were credited, group by group; `version` counts the updates of the weights that sampled
+    them.
     """
     flat = [rollout for group in rollouts for rollout in group]
     return [

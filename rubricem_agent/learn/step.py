@@ -94,7 +94,7 @@ class CreditedGroup(Frozen):
     """Rollouts in which scoring a stage failed, so that the group's mean stands in."""
 
     def taken(self, step: int, place: int) -> "CreditedGroup":
-        """The group as one of the step that trains on it, later than its question's own where steps are sampled ahead."""
+        """The group as one of the step that trains on it, which is later than its own where steps are sampled ahead."""
         position = {"step": step, "place": place}
         rollouts = tuple(rollout.model_copy(update=position) for rollout in self.rollouts)
         return self.model_copy(update={"group": self.group.model_copy(update=position), "rollouts": rollouts})
@@ -121,8 +121,8 @@ def credit_groups(
 ) -> list[CreditedGroup]:
     """The groups with all that the record says of them; the rows of `credit` follow the rollouts, group by group.
 
-    `buffer` has the rubrics as the judgements left them. `lessons` are those that stood before a question, and `truth` is
-    the truth about it, both by query key; a question without truth has no true quality.
+    `buffer` has the rubrics as the judgements left them. `lessons` are those that stood before a question, and `truth`
+    is the truth about it, both by query key; a question without truth has no true quality.
     """
     credited = []
     first_row = 0
@@ -170,7 +170,7 @@ def record_groups(
 
 
 def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
-    """What a step's line says of its groups: means and counts over all rollouts, those that nothing trains on included."""
+    """What a step's line says of its groups: means and counts over all rollouts, also those that train nothing."""
     entries = [entry for group in groups for entry in group.rollouts]
     true = mean_by_stage([entry.true for entry in entries if entry.true is not None])
     sampled = sum(count for entry in entries if entry.tokens for stage, count in entry.tokens.runs if stage != NO_STAGE)

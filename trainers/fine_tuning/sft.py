@@ -2,7 +2,8 @@
 
     python -m rubricem_trainers.fine_tuning.sft --config sft_almanac [epochs=1 ...]        one process, CPU or GPU
 
-On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate launch`; `accelerated.py` has its processes.
+On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate launch`; `accelerated.py` has its
+processes.
 
 It reads ChatML with loss spans. The loss is the mean over all learnt tokens of the global batch: tool output is
 masked, and how the batch is cut into rows, packed or spread over processes does not change the gradient. A row may hold

@@ -50,8 +50,9 @@ def resume_run(run: Run) -> int:
         updates = checkpoint.read_json("learner")["updates"]
         if curriculum["step"] != checkpoint.step or type(updates) is not int or updates < 0:
             raise UsageError(
-                f"{checkpoint.folder} holds a curriculum of step {str(curriculum['step'])[:40]} and {str(updates)[:40]} "
-                f"updates, which no run has saved at step {checkpoint.step}. Resume from another checkpoint."
+                f"{checkpoint.folder} holds a curriculum of step {str(curriculum['step'])[:40]} and "
+                f"{str(updates)[:40]} updates, which no run has saved at step {checkpoint.step}. Resume from another "
+                "checkpoint."
             )
         run.curriculum.load_state_dict(curriculum)
         run.judge.load_state_dict(checkpoint.read_json("judge"))

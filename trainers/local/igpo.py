@@ -1,9 +1,9 @@
 """IGPO's gains in the almanac: how much likelier the gold answer gets in each turn.
 
-IGPO (arXiv 2510.14967) credits a turn by that gain, and needs no judge for it. The gold answer is written by force after
-all that stands before turn t. With p_t the geometric mean of the policy's probabilities of its values' tokens, turn t
-gains p_{t+1} - p_t. The last turn gains nothing: it is credited by the answer's score. In the almanac an answer is its
-values; the words around them are given.
+IGPO (arXiv 2510.14967) credits a turn by that gain, and needs no judge for it. The gold answer is written by force
+after all that stands before turn t. With p_t the geometric mean of the policy's probabilities of its values' tokens,
+turn t gains p_{t+1} - p_t. The last turn gains nothing: it is credited by the answer's score. In the almanac an answer
+is its values; the words around them are given.
 """
 
 from collections.abc import Sequence

@@ -80,7 +80,8 @@ class PolicyTokens(NamedTuple):
 def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> tuple[Tensor, Tensor]:
     """The micro-batch's share of the loss. Zero, and differentiable, without tokens.
 
-    Returns with it (5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add up.
+    Returns with it (5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add
+    up.
 
     Raises:
         NonFiniteLossError: something in it is NaN or infinite; apply no gradient and save the batch.
@@ -166,7 +167,10 @@ def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor
 
 
 class Learner:
-    """Policy, reference, optimiser, and the sampler: the policy itself, or with `ahead` a copy that an update leaves alone."""
+    """Policy, reference, optimiser and sampler.
+
+    The sampler is the policy itself, or with `ahead` a copy that an update leaves alone.
+    """
 
     def __init__(
         self,
@@ -202,7 +206,9 @@ class Learner:
             self.sampler.load_state_dict(self.policy.state_dict())
 
     def update(self, batch: Batch, *, kl_coefficient: float | None = None) -> UpdateMetrics:
-        """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds. `kl_coefficient` replaces the loss's.
+        """One optimiser step; `kl_coefficient` replaces the loss's.
+
+        The batch is passed over once, so the ratio is exactly 1 and the clip never binds.
 
         Raises:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
@@ -227,10 +233,12 @@ class Learner:
         )
 
     def accumulate_gradient(self, batch: Batch, settings: LossSettings | None = None) -> tuple[float, Tensor, Tensor]:
-        """Replace the gradient on the policy's parameters by the batch's, before clipping; `settings` replaces the loss's.
+        """Replace the gradient on the policy's parameters by the batch's, before clipping.
 
-        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage. Everything is
-        summed in the order of the packs, so no number depends on the threads.
+        `settings` replaces the loss's.
+
+        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage. Everything
+        is summed in the order of the packs, so no number depends on the threads.
         """
         settings = settings or self.loss
         denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)

@@ -200,7 +200,8 @@ def is_packable(model: PreTrainedModel) -> TypeGuard[Qwen3ForCausalLM]:
 
 
 PRODUCT_ROWS = 128
-"""Packs are padded to a multiple of it on a CPU: oneDNN prepares a product for some milliseconds for each new height."""
+"""Packs are padded to a multiple of it on a CPU: oneDNN prepares a product for some milliseconds for each new height.
+"""
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 

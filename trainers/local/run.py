@@ -105,8 +105,8 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
     shared = [query.question for query in held_out if query.key in train]
     if shared:
         raise ConfigError(
-            f"{len(shared)} questions of {config.held_out_data} are in {config.data} too, such as {shared[0][:80]!r}; a "
-            "policy is evaluated on questions that it was not trained on. Remove them from one of the two."
+            f"{len(shared)} questions of {config.held_out_data} are in {config.data} too, such as {shared[0][:80]!r}; "
+            "a policy is evaluated on questions that it was not trained on. Remove them from one of the two."
         )
     return train, held_out, {}
 
@@ -173,8 +173,9 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     length += config.reference_tokens if config.meta_policy else 0
     if length > room:
         raise ConfigError(
-            f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, limits.max_tokens), and "
-            f"the policy's cache holds reflection.total_tokens {room}. Raise the last, or lower the others."
+            f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, "
+            f"limits.max_tokens), and the policy's cache holds reflection.total_tokens {room}. Raise the last, or "
+            "lower the others."
         )
     return Run(
         config=config,

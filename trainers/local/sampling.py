@@ -93,7 +93,10 @@ async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
 
 
 async def reflect(run: Run, judged: JudgedStep) -> None:
-    """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
+    """Launch the reflections of a step and wait for them, since one process has one model.
+
+    The next step trains on them.
+    """
     for key, group, judgement in zip(judged.batch.keys, judged.groups, judged.judgements, strict=True):
         ticket = Ticket(judged.batch.step, key)
         run.pending[ticket] = judged_attempts(group, judgement)

@@ -67,7 +67,10 @@ async def train(run: Run) -> None:
 
 
 async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
-    """One step of the algorithm; returns its line of the log. `waiting` has the steps that were sampled ahead, in order."""
+    """One step of the algorithm; returns its line of the log.
+
+    `waiting` has the steps that were sampled ahead, in order.
+    """
     started = time.monotonic()
     reflecting = 0.0 if waiting else await sample_steps(run, waiting, 1)
     sampled = time.monotonic()

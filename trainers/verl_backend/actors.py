@@ -48,7 +48,10 @@ class CreditedOutput(AgentLoopOutput):  # type: ignore[misc,unused-ignore]
     token_advantages: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """The row of veRL's queue. `advantages` and `returns` are rewritten by veRL, except in a step without a signal."""
+        """The row of veRL's queue.
+
+        `advantages` and `returns` are rewritten by veRL, except in a step without a signal.
+        """
         row: dict[str, Any] = super().as_dict()
         advantages = torch.tensor(row.pop("token_advantages"), dtype=torch.float32)
         return row | {"rm_scores": advantages, "advantages": advantages, "returns": advantages}

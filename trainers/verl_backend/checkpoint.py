@@ -40,7 +40,10 @@ RANKS = "trainer.nnodes*n_gpus_per_node"
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
-    """What a resumed run must share, of veRL's composed config; the curriculum checks that the questions are the same."""
+    """What a resumed run must share, of veRL's composed config.
+
+    The curriculum checks that the questions are the same.
+    """
     return {
         "data.train_batch_size": config.data.train_batch_size,
         "rows": ROWS,

@@ -36,8 +36,8 @@ AWAY = 8
 class EnginePolicy:
     """The policy of one episode, or of all reflections. It remembers which weights have sampled.
 
-    `client` is veRL's `LLMServerClient`: `generate` routes a request to an engine, and in the asynchronous modes resumes
-    it after an update of the weights.
+    `client` is veRL's `LLMServerClient`: `generate` routes a request to an engine, and in the asynchronous modes
+    resumes it after an update of the weights.
     """
 
     name = "verl"
@@ -157,7 +157,10 @@ class ServiceCache:
 
 
 class EpisodeRunner:
-    """One for each worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
+    """One for each worker process.
+
+    Its tools are opened at the first episode and stay open as long as the process lives.
+    """
 
     def __init__(self, settings: VerlSettings, *, model: Path, max_length: int, service: Any) -> None:
         """`service` is Ray's handle of the judge service."""

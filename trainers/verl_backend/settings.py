@@ -83,7 +83,8 @@ class VerlSettings(RecipeSettings):
     ahead: Annotated[int, Field(ge=0)] | None = None
     """Steps whose questions are sampled before their turn; None is `num_warmup_batches` of veRL's mode."""
     max_age: Count | None = None
-    """Updates between the sampling of a group and its training; older groups are dropped. None: twice `ahead`, plus 2."""
+    """Updates between the sampling of a group and its training; older groups are dropped. None: twice `ahead`, plus 2.
+    """
     seed: int = 0
     questions: Path | None = None
     """JSONL, one `Query` a line, as `rubricem data prepare` writes it; not read in the almanac."""
@@ -96,7 +97,9 @@ class VerlSettings(RecipeSettings):
     judge: JudgeConfig = JudgeConfig()
     """In the almanac only `judge.settings` is used."""
     held_out_judge: HeldOutJudgeSettings | None = None
-    """Score a sample with a second judge, and warn when the two judges part; None does not. It changes nothing in training."""
+    """Score a sample with a second judge, and warn when the two judges part; None does not. It changes nothing in
+    training.
+    """
     bank: BankConfig = BankConfig()
     tools: ToolsConfig = ToolsConfig()
     time_limits: TimeLimits = TimeLimits()
@@ -117,7 +120,8 @@ class VerlSettings(RecipeSettings):
             )
         if self.held_out_judge is not None and self.held_out_judge.judge is None and self.almanac is None:
             raise ValueError(
-                "held_out_judge names no judge; add held_out_judge: {judge: {judge: gemini:MODEL}}, other than the run's"
+                "held_out_judge names no judge; add held_out_judge: {judge: {judge: gemini:MODEL}}, other than the "
+                "run's"
             )
         if self.reflection.kl_coefficient is not None:
             raise ValueError("reflection.kl_coefficient is read by the local trainer only: veRL's workers have one KL")
@@ -157,7 +161,7 @@ Row = dict[str, npt.NDArray[np.object_]]
 
 
 class CurriculumStream:
-    """The windowed curriculum as veRL's stream of training data: endless, one prompt at a time, in the order of the steps.
+    """The windowed curriculum as veRL's stream of training data: endless, one prompt at a time, in the steps' order.
 
     It replaces veRL's data loader, which veRL asks for prompts one by one and whose state it saves with the weights. A
     new iteration continues where the last one stopped.

@@ -47,8 +47,8 @@ def call_with_timeout(
 ) -> Result:
     """The result of `call`, or what it raises. It runs in a thread, which is abandoned when the time is up.
 
-    `watch` is called every few seconds meanwhile; what it raises ends the wait. `paused` gives the seconds of all pauses,
-    which do not count.
+    `watch` is called every few seconds meanwhile; what it raises ends the wait. `paused` gives the seconds of all
+    pauses, which do not count.
 
     Raises:
         BoundaryError: it has not returned after `seconds`; the message names the setting. End the process then: what it

@@ -1,7 +1,7 @@
 """The functions that touch what is inside veRL, which promises none of it.
 
-`tests/lanes/verl/test_contract.py` lists all that is touched, each with its reason, and the methods that are overridden.
-It reads them from the installed veRL, so that a new release fails there and not in a run.
+`tests/lanes/verl/test_contract.py` lists all that is touched, each with its reason, and the methods that are
+overridden. It reads them from the installed veRL, so that a new release fails there and not in a run.
 """
 
 import json
@@ -57,7 +57,10 @@ def read_tokens(keys: Sequence[str], partition: str, fields: Sequence[str]) -> d
 
 
 def wait_for_groups(groups: Sequence[str], partition: str) -> None:
-    """Wait until the rollout workers have marked these groups as finished. A group that has left the queue is finished."""
+    """Wait until the rollout workers have marked these groups as finished.
+
+    A group that has left the queue is finished.
+    """
     while any(_tags(partition).get(group, {}).get("status") in _UNFINISHED for group in groups):
         time.sleep(_POLL_SECONDS)
 
@@ -68,7 +71,10 @@ def held_groups(partition: str) -> set[str]:
 
 
 def remove_trained(partition: str) -> None:
-    """Remove the rows of the step that a checkpoint was taken in: veRL clears them only after it has saved its queue."""
+    """Remove the rows of the step that a checkpoint was taken in.
+
+    veRL clears them only after it has saved its queue.
+    """
     held = held_groups(partition)
     trained = [key for key in _tags(partition) if key.split("_")[0] not in held]
     if trained:
