@@ -19,7 +19,8 @@ from rubricem_env.llm import export_traces
 from .judge_service import JudgeService
 from .rollout import EpisodeRunner
 from .rows import ScheduledQuery
-from .settings import SECTION, VerlSettings, read_section, share_of
+from .settings import SECTION, VerlSettings, read_section
+from .worker_tools import share_of
 
 NAME = "rubricem-judge-service"
 LOOPS_FILE = Path(__file__).with_name("agent_loop.yaml")

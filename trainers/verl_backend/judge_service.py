@@ -47,10 +47,11 @@ from rubricem_env.world.questions import Question
 
 from ..settings import with_run_seed
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
+from .patience import Patience
+from .questions import load_training_questions
 from .rollout import EnginePolicy
 from .rows import ScheduledQuery
-from .settings import VerlSettings, load_training_questions
-from .time_limits import Patience
+from .settings import VerlSettings
 
 TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""

@@ -12,7 +12,8 @@ from typing import Any
 from rubricem_env.domain.errors import ConfigError
 
 from .planning.run_shape import Config, value_at
-from .settings import ASYNC, ESTIMATOR, RAY, SEPARATE, VerlSettings
+from .settings import VerlSettings
+from .verl_names import ASYNC, ESTIMATOR, RAY, SEPARATE
 
 ENGINES = ("vllm", "transformers")
 STRATEGY = "fsdp2"

@@ -45,10 +45,14 @@ from rubricem_env.domain.errors import BoundaryError, JudgeError, RubricEMError,
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service
 from .checkpoint import FOLDER, identity_of, prune, resumed_step
+from .lost_processes import ENGINE_LOST, lost_process
+from .question_stream import CurriculumStream
+from .questions import load_training_questions
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
-from .settings import ASYNC, ESTIMATOR, SECTION, SEPARATE, SYNC, CurriculumStream, load_training_questions, read_section
-from .time_limits import ENGINE_LOST, call_with_timeout, lost_process
+from .settings import SECTION, read_section
+from .time_limits import call_with_timeout
+from .verl_names import ASYNC, ESTIMATOR, SEPARATE, SYNC
 
 TASKS = "train"
 """veRL's partition of the queue for rollouts."""

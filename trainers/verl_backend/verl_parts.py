@@ -22,8 +22,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transfer_queue import KVBatchMeta
 
+from .lost_processes import ENGINE_LOST, lost_process
 from .rows import OURS
-from .time_limits import ENGINE_LOST, WATCH_EVERY, lost_process
+from .time_limits import WATCH_EVERY
 
 _UNFINISHED = ("pending", "running")
 _POLL_SECONDS = 0.1

@@ -25,8 +25,9 @@ from tests.trainers.verl_backend.test_judge_service import (
     submit_group,
     with_tokens,
 )
+from trainers.verl_backend.questions import load_training_questions
 from trainers.verl_backend.reporting import stage_means, update_metrics, write_settings
-from trainers.verl_backend.settings import load_training_questions, read_section
+from trainers.verl_backend.settings import read_section
 
 
 async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[CreditedGroup]:

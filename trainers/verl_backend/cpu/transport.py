@@ -13,7 +13,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry  # type: ignore[import-not-found,unused-ignore]
 
-from ..settings import RAY
+from ..verl_names import RAY
 
 Bucket: TypeAlias = list[tuple[str, torch.Tensor]]
 

@@ -30,8 +30,8 @@ from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatErr
 from rubricem_env.llm.base import read_secret
 from rubricem_env.tools.engines import ENGINES
 
+from ..questions import load_training_questions
 from ..refusals import refuse_unfit
-from ..settings import load_training_questions
 from .estimate import plan_memory, refuse_small_gpu
 from .plan import search_bottleneck
 from .run_shape import Assumptions, RunShape, find_model_shape, read_run_file, read_run_shape
