@@ -1,11 +1,13 @@
 """Reads YAML configs: a file or the name of one of the package's, with KEY=VALUE changes on top."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rubricem_agent.config_bases import compose
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import parse_assignment
 
@@ -21,8 +23,15 @@ def find_config(named: Path) -> Path:
 
 
 def read_yaml(named: Path, *, offers: str = "*") -> dict[str, Any]:
-    """The mapping in a YAML file; where it is none, raises ConfigError with the package's configs that `offers` matches."""
-    path = find_config(named)
+    """The mapping in a YAML file, over those of its bases.
+
+    Raises:
+        ConfigError: a file holds none; the message names the package's configs that `offers` matches.
+    """
+    return compose(find_config(named), partial(_read_file, offers=offers), shipped=CONFIGS)
+
+
+def _read_file(path: Path, *, offers: str) -> dict[str, Any]:
     try:
         fields = _parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:

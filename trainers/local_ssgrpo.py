@@ -1,8 +1,8 @@
-"""`python trainers/local_ssgrpo.py --config configs/local_almanac.yaml`: the command of `trainers/local/ssgrpo.py`."""
+"""`python trainers/local_ssgrpo.py --config configs/local_almanac.yaml`: the command of `trainers/local/command.py`."""
 
 import sys
 
-from rubricem_trainers.local.ssgrpo import main
+from rubricem_trainers.local.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

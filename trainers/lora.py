@@ -2,8 +2,8 @@
 
     python -m rubricem_trainers.lora ADAPTER OUT [--base MODEL]     writes the merged model, which any program loads
 
-The update of a layer is alpha / rank * B A, with B zero at first, so that a run begins with the model as it is. peft and
-vLLM load the saved adapter.
+The update of a layer is alpha / rank * B A, with B zero at first, so that a run begins with the model as it is. peft
+and vLLM load the saved adapter.
 """
 
 import argparse
@@ -107,7 +107,10 @@ def without_lora(model: nn.Module) -> Iterator[None]:
 
 
 def save_adapter(model: PreTrainedModel, folder: Path, *, base: str, settings: LoraSettings) -> None:
-    """Write the updates as peft does; `base` is the folder or the hub's name of the model beside which they were learnt."""
+    """Write the updates as peft does.
+
+    `base` is the folder or the hub's name of the model beside which they were learnt.
+    """
     layers = lora_layers(model)
     tensors = {
         f"{_PREFIX}{name}.{part}.weight": getattr(layer, part).weight.detach().contiguous().cpu()

@@ -34,7 +34,7 @@ class TrainerCommand(NamedTuple):
     """KEY=VALUE."""
     out: Path
     steps: int
-    module: str = "rubricem_trainers.local.ssgrpo"
+    module: str = "rubricem_trainers.local.command"
     """The module that Python runs."""
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 from rubricem_agent.config import read_mapping
 from rubricem_agent.learn.code_version import CODE_FILE, code_version
 from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.curriculum import OnMiss, ReflectPhase
+from rubricem_agent.learn.curriculum import Encounter, OnMiss, ReflectPhase
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.prompting import Style
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
@@ -31,7 +31,10 @@ INTERRUPTED = 130
 
 
 class RecipeSettings(CreditSettings):
-    """Credit, meta-policy and style: together they name a recipe of the paper. The keys are the same in every trainer."""
+    """Credit, meta-policy and style: together they name a recipe of the paper.
+
+    The keys are the same in every trainer.
+    """
 
     style: Style = "scaffold"
     """What the policy is told: the four stages, or `react`, plain think and act, as in the paper's figure 7."""
@@ -40,12 +43,21 @@ class RecipeSettings(CreditSettings):
     reflect_phase: ReflectPhase = "new"
     """`new` reflects at the first encounter of a window, `all` at repeats too."""
     on_miss: OnMiss = "none"
-    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`)."""
+    """What a repeat is shown when its own lesson failed or is late: nothing (`none`), or similar questions' (`cross`).
+    """
     references: ReferenceSettings = ReferenceSettings()
     window: Annotated[int, Field(ge=1)] = 3
     """Steps between a question and its repeat."""
 
     reflection: ReflectionSettings = ReflectionSettings()
+
+    def is_guided(self, attempt: int, *, step: int) -> bool:
+        """Whether an attempt at a question, from 0, sees lessons of the bank."""
+        return self.meta_policy and self.references.is_guided(attempt, step)
+
+    def is_reflected_on(self, encounter: Encounter) -> bool:
+        """Whether the attempts of an encounter are reflected on."""
+        return self.meta_policy and (encounter == "new" or self.reflect_phase == "all")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -1,6 +1,7 @@
 """`trainers/sft.py` on many GPUs.
 
-accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accelerate.py --config configs/sft_qwen3_8b.yaml
+accelerate launch --config_file configs/accelerate_zero3.yaml trainers/sft_accelerate.py --config
+configs/sft_qwen3_8b.yaml
 """
 
 import sys

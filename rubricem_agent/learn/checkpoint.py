@@ -5,7 +5,7 @@
       weights.safetensors  optimizer.pt  curriculum.json  deferred.json ...
 
 The folder is written under another name, forced to the disk and renamed, so that a kill leaves the old one or the
-new one. Reading checks every hash, and that no part belongs to another step (choice C15).
+new one. Reading checks every hash, and that no part belongs to another step.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Credit: from the stage scores of a group of rollouts to an advantage for every policy token.
 
-The paper's section 2.3 and choices D1-D9, in numpy alone; trainers and adapters call `credit_judged`, which calls
+The paper's section 2.3, in numpy alone; trainers and adapters call `credit_judged`, which calls
 `assign_credit`. `credit_methods.py` has the function of each method. The paper's, SS-GRPO:
 
     scores[i, k]   R, the judge's score of stage k of rollout i, in [0, 1]; 0 where the stage is missing
@@ -56,7 +56,7 @@ class Credit(NamedTuple):
     advantages: Floats
     """0 for masked rollouts, skipped groups and stages without spread."""
     trainable: Bools
-    """(rollouts,): valid, and in a group with a non-zero advantage at some stage (choice D6)."""
+    """(rollouts,): valid, and in a group with a non-zero advantage at some stage."""
     skipped: tuple[str, ...]
     """One sentence for each group with too few valid rollouts."""
     filled: Bools
@@ -81,7 +81,8 @@ class CreditSettings(Frozen):
     """How rollouts are credited; the keys are the same in every trainer."""
 
     credit: CreditMode = "stages"
-    """`stages` is SS-GRPO; `answer_only` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals."""
+    """`stages` is SS-GRPO; `answer_only` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals.
+    """
     matrix: Annotated[tuple[tuple[float, ...], ...], AfterValidator(check_matrix_rows)] = PAPER_MATRIX
     """Lambda: the share of downstream scores that a stage earns. Read by `stages` alone."""
     fallback: Fallback = "mean"
@@ -100,8 +101,9 @@ def credit_judged(
     """The credit of judged rollouts by the settings: of a whole step, or of one group; `Credit.spread` gives tokens.
 
     `groups` has equal numbers for attempts at one question, and `valid` is False where an infrastructure failure ended
-    the episode. `stage_ids` (rollouts, tokens) is 0 to 3 where the policy wrote, else -1, padded on the right. IGPO alone
-    needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one group is scaled alone.
+    the episode. `stage_ids` (rollouts, tokens) is 0 to 3 where the policy wrote, else -1, padded on the right. IGPO
+    alone needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one group is scaled
+    alone.
     """
     numbers, counted = np.asarray(groups), np.array(valid, dtype=bool)
     scores = np.zeros((len(judgements), NUM_STAGES))
@@ -136,8 +138,8 @@ def assign_credit(
     """Returns and advantages of many groups at once; `groups` numbers each rollout's, None is one group.
 
     A rollout that is not `valid` (its judge failed) is left out of the statistics and gets advantage 0. So is a stage
-    that is not `scored`, in its rollout alone; for the returns of other stages it takes the group's mean. DRACO and IGPO
-    need the number of `tokens` as `count_tokens` gives it, and IGPO the `gains` of the turns.
+    that is not `scored`, in its rollout alone; for the returns of other stages it takes the group's mean. DRACO and
+    IGPO need the number of `tokens` as `count_tokens` gives it, and IGPO the `gains` of the turns.
 
     Raises:
         UsageError: an argument breaks a rule or the method lacks one; the message names which.
@@ -218,7 +220,7 @@ def spread_to_tokens(advantages: npt.ArrayLike, stage_ids: npt.NDArray[np.intege
 
 
 def check_matrix(matrix: npt.ArrayLike, num_stages: int = len(PAPER_MATRIX)) -> Floats:
-    """The matrix as an array, or one sentence on what is wrong with it (choice D7)."""
+    """The matrix as an array, or one sentence on what is wrong with it."""
     weights = _numbers(matrix, "the stage matrix")
     if weights.shape != (num_stages, num_stages):
         raise UsageError(
@@ -273,8 +275,8 @@ def _check_turns(
         )
     if counts.ndim != 3 or (counts.shape[0], counts.shape[2]) != shape or gained.shape != counts.shape[:2]:
         raise UsageError(
-            f"tokens must be rollouts x turns x stages, and gains rollouts x turns; {counts.shape} and {gained.shape} do "
-            f"not fit {shape[0]} x {shape[1]} scores."
+            f"tokens must be rollouts x turns x stages, and gains rollouts x turns; {counts.shape} and {gained.shape} "
+            f"do not fit {shape[0]} x {shape[1]} scores."
         )
     return counts, gained
 

@@ -20,7 +20,7 @@ stage variant), igpo: see the functions of these names."""
 
 EPSILON = 1e-8
 FLAT = 1e-6
-"""A spread below this is rounding, not preference: the stage's advantages are exactly 0 (choice D1)."""
+"""A spread below this is rounding, not preference: the stage's advantages are exactly 0."""
 MIN_VALID = 2
 """One rollout alone is neither better nor worse than its group."""
 
@@ -31,14 +31,16 @@ class ScoredBatch(NamedTuple):
     scores: Floats
     """(rollouts, stages)."""
     counted: Bools
-    """(rollouts, stages): scored, in a valid rollout of a group with enough of them. Others get 0 and change nothing."""
+    """(rollouts, stages): scored, in a valid rollout of a group with enough of them. Others get 0 and change nothing.
+    """
     members: Integers
     """(rollouts,): the group of each, from 0."""
     matrix: Floats
     tokens: Integers
     """(rollouts, turns, stages): policy tokens."""
     gains: Floats
-    """(rollouts, turns): the rise of the gold answer's probability in each turn but the last; NaN where not measured."""
+    """(rollouts, turns): the rise of the gold answer's probability in each turn but the last; NaN where not measured.
+    """
 
 
 def stage_returns(scores: Floats, matrix: Floats) -> Floats:
@@ -47,7 +49,7 @@ def stage_returns(scores: Floats, matrix: Floats) -> Floats:
 
 
 def answer_only_returns(scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """The answer's score at every stage: the baseline that no matrix expresses, since its diagonal is 1 (choice D9)."""
+    """The answer's score at every stage: the baseline that no matrix expresses, since its diagonal is 1."""
     return np.repeat(scores[:, -1:], scores.shape[1], axis=1)
 
 
@@ -57,7 +59,7 @@ def ss_grpo(batch: ScoredBatch) -> Floats:
 
 
 def answer_only(batch: ScoredBatch) -> Floats:
-    """GRPO (arXiv 2402.03300) on the answer's score, z(r) on every token; the deviation divides by n (choice D1)."""
+    """GRPO (arXiv 2402.03300) on the answer's score, z(r) on every token; the deviation divides by n."""
     answered = answer_only_returns(batch.counted)
     return normalise(answer_only_returns(batch.scores), answered, batch.members)
 
@@ -97,8 +99,9 @@ def draco(batch: ScoredBatch) -> Floats:
     """The stage variant of DRACO (arXiv 2609.04094): a rollout's A = z(mean R), redistributed over its N tokens.
 
     Each criterion cites its own stage, so the share of passed criteria that cite stage k is Q_k = R_k.
-    w = Q where A >= 0, else 1 - Q; a_k = A N w_k / (n_k sum w). No sign flips, and sum n_k a_k = A N. A lost stage takes
-    the mean Q of the others, as one that no criterion cites; with sum w = 0 every stage gets A. (ddof and eps unstated.)
+    w = Q where A >= 0, else 1 - Q; a_k = A N w_k / (n_k sum w). No sign flips, and sum n_k a_k = A N. A lost stage
+    takes the mean Q of the others, as one that no criterion cites; with sum w = 0 every stage gets A. (ddof and eps
+    unstated.)
     """
     rows: Bools = batch.counted.max(axis=1, keepdims=True)
     overall = normalise(batch.scores.mean(axis=1, keepdims=True), rows, batch.members)
@@ -118,8 +121,9 @@ GAMMA = 0.95
 def igpo(batch: ScoredBatch) -> Floats:
     """IGPO (arXiv 2510.14967; DR-Venus 6013141, `separate`): a turn earns the rise of the gold answer's probability.
 
-    x_t = z(g_t) over all gains of the group, and z(r) at the last turn; then A_t = x_t + 0.95 A_{t+1}. Turns, not stages:
-    (rollouts, turns). eps is 1e-6 (the release also adds 1e-8 to the variance); a gain that was not measured adds 0.
+    x_t = z(g_t) over all gains of the group, and z(r) at the last turn; then A_t = x_t + 0.95 A_{t+1}. Turns, not
+    stages: (rollouts, turns). eps is 1e-6 (the release also adds 1e-8 to the variance); a gain that was not measured
+    adds 0.
     """
     written = batch.tokens.sum(axis=2) > 0
     is_last = np.arange(written.shape[1]) == written.sum(axis=1, keepdims=True) - 1

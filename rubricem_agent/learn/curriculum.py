@@ -1,4 +1,4 @@
-"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D; choices C13, C17).
+"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D).
 
     step in window   1    2    3    4    5    6        window = 3
     batch            B1   B2   B3   B1   B2   B3
@@ -23,9 +23,9 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.inputs import validating
 
 ReflectPhase = Literal["new", "all"]
-"""Which encounters are reflected on (choice C5): the first of a window, as the paper's text says, or all, as Algorithm 1."""
+"""Which encounters are reflected on: the first of a window, as the paper's text says, or all, as Algorithm 1."""
 OnMiss = Literal["none", "cross"]
-"""What a repeat is shown whose own lesson is missing (choice C13): nothing, or lessons of similar questions."""
+"""What a repeat is shown whose own lesson is missing: nothing, or lessons of similar questions."""
 Encounter = Literal["new", "repeat"]
 """Whether a step's questions are met for the first time in their window."""
 
@@ -33,6 +33,11 @@ Encounter = Literal["new", "repeat"]
 _SAVED = ("step", "waiting", "held", "rng")
 _STATE = TypeAdapter(tuple[Annotated[int, Field(strict=True, ge=0)], list[StrictInt], list[StrictInt], Any])
 """The values of these names: the step, and the indices of questions that wait and that the window holds."""
+
+
+def retrieval_at(encounter: Encounter) -> Retrieval:
+    """How the bank is asked: for lessons of similar questions, or at a repeat for the question's own lesson."""
+    return "cross" if encounter == "new" else "within"
 
 
 class QueryBatch(NamedTuple):
@@ -45,7 +50,7 @@ class QueryBatch(NamedTuple):
 
     @property
     def retrieval(self) -> Retrieval:
-        return "cross" if self.encounter == "new" else "within"
+        return retrieval_at(self.encounter)
 
 
 class Curriculum:
@@ -145,7 +150,7 @@ def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:
         raise ConfigError(f"the question with key {twin!r} is listed twice in the training questions; keep one.")
     if len(keys) < batch_size * window:
         raise ConfigError(
-            f"{batch_size} questions a step and a window of {window} steps need {batch_size * window} different questions; "
-            f"there are {len(keys)}. Add questions, or lower questions_per_step or window (veRL: data.train_batch_size, "
-            "rubricem.window)."
+            f"{batch_size} questions a step and a window of {window} steps need {batch_size * window} different "
+            f"questions; there are {len(keys)}. Add questions, or lower questions_per_step or window (veRL: "
+            "data.train_batch_size, rubricem.window)."
         )

@@ -2,7 +2,7 @@
 
     deferred.launch(Ticket(step, key))           after judging, in step N: returns at once
     deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old
-    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may be missing (choice C13)
+    await deferred.wait(key, timeout=30.0)       before a repeat whose lesson may be missing
 
 Only `wait`, `drain` and `cancel` wait. Work that fails because of the world is returned as a value; a bug
 in it is raised by `collect`. A checkpoint holds the tickets of unfinished work, and a resumed run launches it again.
@@ -122,9 +122,8 @@ class Deferred(Generic[Result]):
         if any(not task.done() for task in self._tasks.values()):
             raise UsageError("work is still running; await cancel() before load_state_dict().")
         with validating("the state of the reflections is none that a run has saved", error=UsageError):
-            # The latest work is missing in older checkpoints.
-            parts = (state.get("latest", {}), *(state[name] for name in ("pending", "done", "failed")))
-            latest, pending, done, failed = _STATE.validate_python(parts)
+            names = ("latest", "pending", "done", "failed")
+            latest, pending, done, failed = _STATE.validate_python([state[name] for name in names])
         endings = [Ticket(step, key) for step, key, _ in (*done, *failed)]
         if len({*pending, *endings}) < len(pending) + len(endings):
             raise UsageError("the state of the reflections holds a ticket twice.")

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import Credit, CreditSettings, assign_credit, credit_judged
+from rubricem_agent.learn.credit import assign_credit
+from rubricem_agent.learn.step import CreditedRollouts
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.judge.judgements import GroupJudgement
 from rubricem_records.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts import Rollout
 
@@ -126,39 +126,24 @@ ONE_STAGE = ((1.0,),)
 """A reflection is one stage: its return is its score."""
 
 
-def task_samples(
-    groups: Sequence[Sequence[Rollout]],
-    judged: Sequence[GroupJudgement],
-    *,
-    settings: CreditSettings,
-    version: int,
-    gains: npt.ArrayLike | None = None,
-) -> tuple[list[Sample], Credit]:
-    """The samples of the rollouts that teach something, and the credit of all rollouts, group by group.
+def task_samples(rollouts: Sequence[Sequence[Rollout]], credited: CreditedRollouts, *, version: int) -> list[Sample]:
+    """The samples of the rollouts that teach something: valid ones whose judge could tell their group apart.
 
-    A rollout teaches something where it is valid and its judge could tell its group apart. `gains` as in `ScoredBatch`.
+    `rollouts` are those that were credited, group by group; `version` counts the updates of the weights that sampled
+    them.
     """
-    rollouts = [rollout for group in groups for rollout in group]
-    stage_ids = pad_rows([one.tokens.stage_ids if one.tokens else () for one in rollouts], NO_STAGE, dtype=np.int8)
-    credit = credit_judged(
-        [judgement for group in judged for judgement in group.judgements],
-        groups=np.repeat(np.arange(len(groups)), [len(group) for group in groups]),
-        valid=[rollout.is_valid for rollout in rollouts],
-        stage_ids=stage_ids,
-        settings=settings,
-        gains=gains,
-    )
-    advantages = credit.spread(stage_ids)
-    samples = [
-        _task_sample(rollout, advantages[row], version) for row, rollout in enumerate(rollouts) if credit.trainable[row]
+    flat = [rollout for group in rollouts for rollout in group]
+    return [
+        _task_sample(rollout, credited.token_advantages[row], version)
+        for row, rollout in enumerate(flat)
+        if credited.credit.trainable[row]
     ]
-    return samples, credit
 
 
 def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -> list[Sample]:
-    """Every scored candidate of each question, normalised within the question (choices C3, C19).
+    """Every scored candidate of each question, normalised within the question.
 
-    `version` is used for outcomes without a policy version (choice C16).
+    `version` is used for outcomes without a policy version.
     """
     samples = []
     for outcome in outcomes:

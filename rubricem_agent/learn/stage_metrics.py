@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rubricem_env.domain.base import STAGES
-from rubricem_env.judge.judgements import GroupJudgement
+from rubricem_env.domain.judgement import Judgement
 from rubricem_records.log_lines import StageMetrics
 
 
@@ -37,10 +37,10 @@ def mean_by_stage(rows: Sequence[Sequence[float | None]]) -> dict[str, float | N
     return means
 
 
-def spread_shares(groups: Sequence[GroupJudgement]) -> dict[str, float]:
-    """By stage: the share of groups whose scores of it differ. Without a spread no credit method can learn."""
+def spread_shares(groups: Sequence[Sequence[Judgement]]) -> dict[str, float]:
+    """By stage: the share of judged groups whose scores of it differ. Without a spread no credit method can learn."""
     shares = {}
     for stage in STAGES:
-        scores = ({one.judgement.score(stage) for one in group.rollouts} - {None} for group in groups)
+        scores = ({judgement.score(stage) for judgement in group} - {None} for group in groups)
         shares[stage.value] = float(np.mean([len(given) > 1 for given in scores])) if groups else 0.0
     return shares

@@ -19,8 +19,8 @@ from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, S
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_records.run_log import RunLog, read_log
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train
 from trainers.settings import read_settings
 
@@ -66,10 +66,10 @@ class FailingJudge:
 def run(out: Path, seed: int, *, steps: int, rate: float) -> RunLog:
     folder = out / f"rate-{rate:g}" / f"seed-{seed}"
     changes = [f"out={folder}", f"seed={seed}", f"steps={steps}", "judge={settings: {failure_limit: 1.0}}"]
-    parts = make_parts(read_settings(Path("configs/demo_almanac.yaml"), LocalConfig, changes=changes))
-    failing = FailingJudge(parts.judge.judge, rate, seed)
-    judge = StepJudge(failing, RubricBuffer(), settings=parts.config.judge.settings)
-    asyncio.run(train(parts._replace(judge=judge) if rate else parts))
+    made = make_run(read_settings(Path("configs/demo_almanac.yaml"), LocalConfig, changes=changes))
+    failing = FailingJudge(made.judge.judge, rate, seed)
+    judge = StepJudge(failing, RubricBuffer(), settings=made.config.judge.settings)
+    asyncio.run(train(made._replace(judge=judge) if rate else made))
     return read_log(folder)
 
 

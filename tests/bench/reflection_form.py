@@ -34,7 +34,7 @@ def run(out: Path, variant: str, seed: int, changes: list[str]) -> Path:
         sys.executable,
         "-P",
         "-m",
-        "rubricem_trainers.local.ssgrpo",
+        "rubricem_trainers.local.command",
         "--config",
         "configs/ablation_almanac.yaml",
     ]

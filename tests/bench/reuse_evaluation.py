@@ -33,57 +33,57 @@ from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from rubricem_records.run_settings import SETTINGS_FILE
 from rubricem_records.sampling import Sampling
-from trainers.local.outputs import resume_run
+from trainers.local.checkpoint import resume_run
+from trainers.local.run import Run, make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import Parts, make_parts
 from trainers.settings import run_command
 
 Mode = tuple[str, np.ndarray, float]
 """A way to use the bank, the quality of its answers (a row a question, a column a stage), the share with a lesson."""
 
 
-async def compare(parts: Parts, *, repeats: int) -> list[Mode]:
+async def compare(run: Run, *, repeats: int) -> list[Mode]:
     """Without the bank, across questions, and within the question."""
     own = RubricBank.in_memory(HashingEmbedder())
-    first, _ = await attempt(parts, None, "cross", repeats=repeats, draw="first")
-    cross = await attempt(parts, parts.bank, "cross", repeats=repeats, draw="second")
-    again = await attempt(parts, None, "cross", repeats=repeats, draw="second")
-    await reflect_on(parts, first, own)
-    within = await attempt(parts, own, "within", repeats=repeats, draw="second")
+    first, _ = await attempt(run, None, "cross", repeats=repeats, draw="first")
+    cross = await attempt(run, run.bank, "cross", repeats=repeats, draw="second")
+    again = await attempt(run, None, "cross", repeats=repeats, draw="second")
+    await reflect_on(run, first, own)
+    within = await attempt(run, own, "within", repeats=repeats, draw="second")
     modes = []
     for name, (groups, reused) in (("none", again), ("cross", cross), ("within", within)):
-        pairs = zip((parts.truth[query.key] for query in parts.held_out), groups, strict=True)
+        pairs = zip((run.truth[query.key] for query in run.held_out), groups, strict=True)
         rows = [np.mean([true_quality(question, one) for one in group], axis=0) for question, group in pairs]
         modes.append((name, np.array(rows), reused))
     return modes
 
 
 async def attempt(
-    parts: Parts, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str
+    run: Run, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str
 ) -> tuple[list[list[ParsedTrajectory]], float]:
     """The readings of `repeats` episodes per question with lessons of the bank, and the share of questions with one."""
-    config, served = parts.config, set[str]()
+    config, served = run.config, set[str]()
 
     async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
         found = bank.retrieve(query.question, mode) if bank else ()
-        block, _ = parts.injector.render(found, mode)
+        block, _ = run.injector.render(found, mode)
         if block:
             served.add(query.key)
-        return parts.prompt.opening(query, references=block), parts.prompt.hash
+        return run.prompt.opening(query, references=block), run.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
-    queries = parts.held_out
+    queries = run.held_out
     seed = derive_seed(config.seed, "reuse", draw)
-    context = RolloutContext(parts.policy, parts.toolbox, config.limits, sampling)
+    context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
     groups = await run_groups(queries, opened, context, group_size=repeats, concurrency=config.rows, seed=seed)
     trajectories = [[parse_trajectory(rollout.trajectory) for rollout in group] for group in groups]
     return trajectories, len(served) / len(queries)
 
 
-async def reflect_on(parts: Parts, groups: Sequence[Sequence[ParsedTrajectory]], bank: RubricBank) -> None:
+async def reflect_on(run: Run, groups: Sequence[Sequence[ParsedTrajectory]], bank: RubricBank) -> None:
     """One unjudged reflection on the first attempt at each question, through the bank's gate."""
-    judge = AlmanacJudge(parts.truth.values())  # never called: there is no judge at inference
-    reflector = Reflector(parts.policy, judge, bank, settings=parts.config.reflection)
+    judge = AlmanacJudge(run.truth.values())  # never called: there is no judge at inference
+    reflector = Reflector(run.policy, judge, bank, settings=run.config.reflection)
 
     async def one(parsed: ParsedTrajectory) -> None:
         try:
@@ -94,7 +94,7 @@ async def reflect_on(parts: Parts, groups: Sequence[Sequence[ParsedTrajectory]],
     await asyncio.gather(*(one(group[0]) for group in groups))
 
 
-def load_run(folder: Path) -> Parts:
+def load_run(folder: Path) -> Run:
     """The run as its last checkpoint left it.
 
     Raises:
@@ -104,10 +104,10 @@ def load_run(folder: Path) -> Parts:
         kept = LocalConfig.model_validate_json((folder / SETTINGS_FILE).read_bytes(), strict=False)
     except (OSError, ValueError) as cause:
         raise ConfigError(f"{folder} holds no {SETTINGS_FILE} of a local run; give the folder of one.") from cause
-    parts = make_parts(kept.model_copy(update={"out": folder}))
-    if not resume_run(parts):
+    run = make_run(kept.model_copy(update={"out": folder}))
+    if not resume_run(run):
         raise ConfigError(f"the run in {folder} has no checkpoint; let it reach one.")
-    return parts
+    return run
 
 
 def load_bank(bank: RubricBank, folder: Path) -> None:
@@ -147,13 +147,13 @@ def describe(modes: Sequence[Mode], *, seed: int) -> list[dict[str, Any]]:
 
 
 async def _evaluate(folder: Path, bank: Path | None, repeats: int) -> list[dict[str, Any]]:
-    parts = load_run(folder)
+    run = load_run(folder)
     try:
         if bank:
-            load_bank(parts.bank, bank)
-        return describe(await compare(parts, repeats=repeats), seed=parts.config.seed)
+            load_bank(run.bank, bank)
+        return describe(await compare(run, repeats=repeats), seed=run.config.seed)
     finally:
-        await parts.policy.aclose()
+        await run.policy.aclose()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -21,9 +21,9 @@ from rubricem_agent.learn.samples import Sample, pad_batch, reflection_samples
 from trainers.local.crediting import credit_step
 from trainers.local.learner import Learner
 from trainers.local.packed_qwen3 import pack_samples
+from trainers.local.run import make_run, open_services
+from trainers.local.sampling import reflect, sample_and_judge
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts, open_services
-from trainers.local.ssgrpo import reflect, sample_and_judge
 from trainers.settings import read_settings
 
 CONFIG = Path(__file__).parents[2] / "configs" / "demo_almanac.yaml"
@@ -33,14 +33,14 @@ async def samples_of_a_step(changes: Sequence[str]) -> tuple[Learner, dict[str, 
     """The samples of both phases, group beside group, and the learner that would train on them."""
     config = read_settings(CONFIG, LocalConfig, changes=changes)
     async with open_services(config) as (toolbox, judge):
-        parts = make_parts(config, toolbox, judge)
-        batch = next(parts.curriculum)
-        judged = await sample_and_judge(parts, batch)
-        await reflect(parts, batch, judged)
-        outcomes = [outcome for _, outcome in parts.deferred.collect(step=batch.step + 1)[0]]
-        await parts.policy.aclose()
-    attempts, _ = credit_step(parts, judged)
-    return parts.learner, {"reflections": reflection_samples(outcomes, version=0), "attempts": attempts}
+        run = make_run(config, toolbox, judge)
+        batch = next(run.curriculum)
+        judged = await sample_and_judge(run, batch)
+        await reflect(run, judged)
+        outcomes = [outcome for _, outcome in run.deferred.collect(step=batch.step + 1)[0]]
+        await run.policy.aclose()
+    attempts = credit_step(run, judged).samples
+    return run.learner, {"reflections": reflection_samples(outcomes, version=0), "attempts": attempts}
 
 
 def dealt(samples: Sequence[Sample], apart: int) -> list[Sample]:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from trainers.local.run import make_run
+from trainers.local.sampling import JudgedStep
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import JudgedStep, make_parts
 from trainers.local.ssgrpo import train_step
 from trainers.settings import read_settings
 
@@ -27,19 +28,19 @@ CONFIG = Path(__file__).parents[2] / "configs" / "demo_almanac.yaml"
 
 async def measure(changes: list[str], steps: int) -> None:
     config = read_settings(CONFIG, LocalConfig, changes=changes)
-    parts = make_parts(config)
+    run = make_run(config)
     config.out.mkdir(parents=True, exist_ok=True)
-    if parts.recorder is not None:
-        parts.recorder.begin(0, embedder=parts.bank.embedder_name)
+    if run.recorder is not None:
+        run.recorder.begin(0, embedder=run.bank.embedder_name)
     waiting: deque[JudgedStep] = deque()
     rows = []
     for step in range(1, steps + 1):
         before = np.array([time.perf_counter(), time.process_time(), time.thread_time(), 0])
-        metrics = await train_step(parts, step, waiting)
+        metrics = await train_step(run, step, waiting)
         after = np.array([time.perf_counter(), time.process_time(), time.thread_time(), 0])
         rows.append(after - before + [0, 0, 0, metrics["rollout_stats"]["policy_tokens"]])
         say(f"ahead {config.ahead}, step {step}", rows[-1], has_threads=config.ahead > 0)
-    await parts.policy.aclose()
+    await run.policy.aclose()
     # The first step has nothing sampled before it, and the last nothing after.
     say(f"ahead {config.ahead}, mean without the ends", np.mean(rows[1:-1], axis=0), has_threads=config.ahead > 0)
 

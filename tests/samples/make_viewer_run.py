@@ -21,8 +21,8 @@ from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.world.lessons import lesson_of
 from rubricem_records.bank_items import BankItem
+from trainers.local.run import Run, make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import Parts, make_parts
 from trainers.local.ssgrpo import train
 
 FOLDER = Path(__file__).parent / "viewer_run"
@@ -46,9 +46,9 @@ def main() -> None:
             checkpoint_every=4,
             seed=3,
         )
-        parts = make_parts(config)
-        fill_bank(parts)
-        asyncio.run(train(parts))
+        run = make_run(config)
+        fill_bank(run)
+        asyncio.run(train(run))
         shutil.rmtree(FOLDER, ignore_errors=True)
         FOLDER.mkdir()
         for name in KEPT:
@@ -60,21 +60,21 @@ def main() -> None:
     sys.stdout.write(f"{FOLDER}: {size:,} bytes\n")
 
 
-def fill_bank(parts: Parts) -> None:
+def fill_bank(run: Run) -> None:
     """Lessons of the questions that the run will meet and of some others, one of each standing."""
-    coming = itertools.islice(copy.deepcopy(parts.curriculum), parts.config.window)
+    coming = itertools.islice(copy.deepcopy(run.curriculum), run.config.window)
     own = [key for batch in coming for key in batch.keys]
-    others = [key for key in parts.train if key not in own]
-    items = [_write(parts, key, number) for number, key in enumerate([*own, *others][:QUESTIONS])]
-    _write(parts, own[0], QUESTIONS, more="Read the newest edition first.")
-    parts.bank.change(items[-1].id, "quarantined", "too general")
-    parts.bank.change(items[-2].id, "removed", "repeats another lesson")
+    others = [key for key in run.train if key not in own]
+    items = [_write(run, key, number) for number, key in enumerate([*own, *others][:QUESTIONS])]
+    _write(run, own[0], QUESTIONS, more="Read the newest edition first.")
+    run.bank.change(items[-1].id, "quarantined", "too general")
+    run.bank.change(items[-2].id, "removed", "repeats another lesson")
 
 
-def _write(parts: Parts, key: str, number: int, *, more: str = "") -> BankItem:
-    lesson = lesson_of(parts.truth[key])
-    question = parts.train[key].question
-    written = parts.bank.write(
+def _write(run: Run, key: str, number: int, *, more: str = "") -> BankItem:
+    lesson = lesson_of(run.truth[key])
+    question = run.train[key].question
+    written = run.bank.write(
         Reflection(
             query_key=query_key(question),
             question=question,

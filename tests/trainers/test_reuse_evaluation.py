@@ -13,8 +13,8 @@ from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_env.domain.errors import ConfigError
 from tests.bench.reuse_evaluation import describe, load_bank, main
 from tests.fakes import PlaneEmbedder, make_reflection
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train
 
 
@@ -57,7 +57,7 @@ def test_a_run_without_a_checkpoint_lends_no_bank(tmp_path: Path):
 
 @pytest.mark.no_cover
 def test_a_run_is_evaluated_without_its_bank_across_questions_and_within_them(config: LocalConfig, tmp_path, capsys):
-    asyncio.run(train(make_parts(config.model_copy(update={"steps": 1}))))
+    asyncio.run(train(make_run(config.model_copy(update={"steps": 1}))))
 
     assert main([str(config.out), "--repeats", "1", "--json", str(tmp_path / "rows.json")]) == 0
     assert [row["reuse"] for row in json.loads((tmp_path / "rows.json").read_text())] == ["none", "cross", "within"]

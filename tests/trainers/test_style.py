@@ -7,8 +7,8 @@ import pytest
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env import shipped_toolbox
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 from trainers.settings import read_settings
 from trainers.verl_backend.settings import read_section
 
@@ -24,8 +24,8 @@ def read(tmp_path, **changes):
 
 def test_a_flat_policy_is_told_to_think_and_act(tmp_path):
     tools = shipped_toolbox().names
-    assert make_parts(read(tmp_path, **FLAT)).prompt == agent_prompt(tools, style="react")
-    assert make_parts(read(tmp_path)).prompt == agent_prompt(tools)
+    assert make_run(read(tmp_path, **FLAT)).prompt == agent_prompt(tools, style="react")
+    assert make_run(read(tmp_path)).prompt == agent_prompt(tools)
 
 
 @pytest.mark.parametrize(("key", "value"), [("credit", "stages"), ("meta_policy", "true")])

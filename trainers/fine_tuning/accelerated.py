@@ -1,4 +1,7 @@
-"""Many processes through accelerate: DeepSpeed ZeRO-3 or FSDP, as the launch file says. Checkpoints are accelerate's own."""
+"""Many processes through accelerate: DeepSpeed ZeRO-3 or FSDP, as the launch file says.
+
+Checkpoints are accelerate's own.
+"""
 
 from contextlib import AbstractContextManager
 from importlib import import_module

@@ -26,7 +26,9 @@ class SftConfig(Frozen):
     """A fine-tuning run; the defaults are the paper's (section E.1)."""
 
     model: str
-    """A folder or a name that transformers can load, with its tokenizer and chat template; `tiny` is the shipped policy."""
+    """A folder or a name that transformers can load, with its tokenizer and chat template; `tiny` is the shipped
+    policy.
+    """
     samples: Path
     """ChatML with loss spans, as `rubricem data teach` writes it."""
     out: Path
@@ -38,7 +40,7 @@ class SftConfig(Frozen):
     batch_size: Count = 128
     """Samples of one optimiser step, over all processes; gradients are accumulated over as many rows as they fill."""
     max_tokens: Count = 16_384
-    """Longer samples are dropped and counted, never cut (choice A14)."""
+    """Longer samples are dropped and counted, never cut."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     precision: Precision = "bf16"
@@ -97,7 +99,8 @@ class SftSchedule(NamedTuple):
 
 GIB = 2**30
 _LAYER_BYTES = 250_000 / (4_096 + 12_288)
-"""Saved for a backward pass, by token, layer and width (hidden and MLP together): 250 kB in bf16 measured for Qwen3-8B."""
+"""Saved for a backward pass, by token, layer and width (hidden and MLP together): 250 kB in bf16 measured for Qwen3-8B.
+"""
 _LOGIT_BYTES = 10
 """Of one logit: in bfloat16, in float32, and its gradient."""
 _RESERVE = 5.0
@@ -155,6 +158,6 @@ def refuse_small_gpu(plan: dict[str, float], config: SftConfig, *, gpu_gib: floa
     ways += [f"shorten the rows (max_tokens={config.max_tokens // 2})", f"take more than {processes} GPUs"]
     ways += [] if config.lora is not None or processes > 1 else ["train an adapter (lora={rank: 16})"]
     raise ConfigError(
-        f"a GPU of {gpu_gib:.0f} GiB is too small: the run needs {needed:.0f}, {plan[largest]:.0f} of them for {largest}. "
-        f"To make it fit: {', or '.join(ways)}."
+        f"a GPU of {gpu_gib:.0f} GiB is too small: the run needs {needed:.0f}, {plan[largest]:.0f} of them for "
+        f"{largest}. To make it fit: {', or '.join(ways)}."
     )

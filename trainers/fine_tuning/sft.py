@@ -2,7 +2,8 @@
 
     python -m rubricem_trainers.fine_tuning.sft --config sft_almanac [epochs=1 ...]        one process, CPU or GPU
 
-On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate launch`; `accelerated.py` has its processes.
+On eight GPUs `trainers/sft_accelerate.py` runs the same loop under `accelerate launch`; `accelerated.py` has its
+processes.
 
 It reads ChatML with loss spans. The loss is the mean over all learnt tokens of the global batch: tool output is
 masked, and how the batch is cut into rows, packed or spread over processes does not change the gradient. A row may hold
@@ -37,8 +38,8 @@ from rubricem_records.run_log import METRICS_FILE, append_line
 from rubricem_records.trimming import trim_log
 
 from ..lora import add_lora, merge_adapter, save_adapter
+from ..model_checkpoint import disk_refusals, learning_parts, restore
 from ..settings import read_command, run_command
-from .checkpoint import disk_refusals, learning_parts, restore
 from .settings import GIB, Precision, SftConfig, SftSchedule, describe_memory, plan_memory, refuse_small_gpu
 
 
@@ -184,10 +185,8 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
     )
     model, optimizer = place.prepare(model, optimizer)
     model.train()
-    # Checkpoints of earlier releases name the schedule so.
-    schedule = repr(plan).replace("SftSchedule", "TrainingPlan")
     identity = (
-        f"{schedule} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
+        f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
         f"weight_decay={config.weight_decay} max_grad_norm={config.max_grad_norm} precision={config.precision}"
         + (f" lora={config.lora.model_dump_json()}" if config.lora else "")
     )

@@ -27,6 +27,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rubricem_agent.learn.credit import NonFiniteLossError
+from rubricem_agent.learn.divergence import KL_LIMIT, LOG_RATIO_LIMIT
 from rubricem_agent.learn.samples import Batch
 from rubricem_agent.learn.stage_metrics import report_by_stage
 from rubricem_env.domain.base import NUM_STAGES, Frozen
@@ -37,13 +38,10 @@ from .packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]
-LOG_RATIO_LIMIT = 20.0
-"""Log ratios are clamped to it, as veRL clamps them: e^20 squared still fits float32."""
-KL_LIMIT = 10.0
 
 
 class LossSettings(Frozen):
-    """The constants of the loss; the paper's, or DR Tulu's where it names none (choices D2-D5)."""
+    """The constants of the loss; the paper's, or DR Tulu's where it names none."""
 
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     clip_high: Annotated[float, Field(gt=0)] = 0.2
@@ -83,7 +81,8 @@ class PolicyTokens(NamedTuple):
 def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> tuple[Tensor, Tensor]:
     """The micro-batch's share of the loss. Zero, and differentiable, without tokens.
 
-    Returns with it (5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add up.
+    Returns with it (5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add
+    up.
 
     Raises:
         NonFiniteLossError: something in it is NaN or infinite; apply no gradient and save the batch.
@@ -169,7 +168,10 @@ def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor
 
 
 class Learner:
-    """Policy, reference, optimiser, and the sampler: the policy itself, or with `ahead` a copy that an update leaves alone."""
+    """Policy, reference, optimiser and sampler.
+
+    The sampler is the policy itself, or with `ahead` a copy that an update leaves alone.
+    """
 
     def __init__(
         self,
@@ -205,7 +207,9 @@ class Learner:
             self.sampler.load_state_dict(self.policy.state_dict())
 
     def update(self, batch: Batch, *, kl_coefficient: float | None = None) -> UpdateMetrics:
-        """One step. The batch is passed over once, so the ratio is exactly 1 and the clip never binds. `kl_coefficient` replaces the loss's.
+        """One optimiser step; `kl_coefficient` replaces the loss's.
+
+        The batch is passed over once, so the ratio is exactly 1 and the clip never binds.
 
         Raises:
             NonFiniteLossError: the weights are untouched; the caller saves the batch.
@@ -230,10 +234,12 @@ class Learner:
         )
 
     def accumulate_gradient(self, batch: Batch, settings: LossSettings | None = None) -> tuple[float, Tensor, Tensor]:
-        """Replace the gradient on the policy's parameters by the batch's, before clipping; `settings` replaces the loss's.
+        """Replace the gradient on the policy's parameters by the batch's, before clipping.
 
-        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage. Everything is
-        summed in the order of the packs, so no number depends on the threads.
+        `settings` replaces the loss's.
+
+        Returns sums over the batch: the loss, what `_sum_off_policy` and what `policy_loss` sums by stage. Everything
+        is summed in the order of the packs, so no number depends on the threads.
         """
         settings = settings or self.loss
         denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)

@@ -132,7 +132,7 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of `targets` (tokens,) given `hidden` (tokens, width) and `head` (vocabulary, width).
 
-    `temperature` (tokens,) divides the logits: that of the sample that the token belongs to (choice C9), or the
+    `temperature` (tokens,) divides the logits: that of the sample that the token belongs to, or the
     ratio is biased. Pass the rows of policy tokens only: the others cost as much and are not used.
 
     Returns with it the entropy of the whole distribution at each token, in nats: to report, not to train on, since it
@@ -200,7 +200,8 @@ def is_packable(model: PreTrainedModel) -> TypeGuard[Qwen3ForCausalLM]:
 
 
 PRODUCT_ROWS = 128
-"""Packs are padded to a multiple of it on a CPU: oneDNN prepares a product for some milliseconds for each new height."""
+"""Packs are padded to a multiple of it on a CPU: oneDNN prepares a product for some milliseconds for each new height.
+"""
 _HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 

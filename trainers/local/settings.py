@@ -1,8 +1,7 @@
 """The settings of the local trainer: one run of one recipe, in the almanac or on own questions, in one process."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -13,7 +12,6 @@ from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
-from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 
 from ..lora import LoraSettings
@@ -29,7 +27,8 @@ class LocalAuditSettings(AuditSettings):
     every: Annotated[int, Field(ge=0)] = 0
     """Steps between audits; 0 for none."""
     rubrics: Literal["held_out", "training"] = "held_out"
-    """`held_out`: the held-out judge scores by the true criteria of the question. `training`: by the training rubrics."""
+    """`held_out`: the held-out judge scores by the true criteria of the question. `training`: by the training rubrics.
+    """
     seed: int | None = None
     """None is the run's seed."""
     knobs: JudgeKnobs = JudgeKnobs()
@@ -40,7 +39,8 @@ class LocalConfig(RecipeSettings):
     """A run. Credit and meta-policy together name the recipe of the paper's ablation."""
 
     policy: Path
-    """The folder of the SFT policy: where training starts, and the frozen reference. Any model that `local:PATH` plays."""
+    """The folder of the SFT policy: where training starts, and the frozen reference. Any model that `local:PATH` plays.
+    """
     out: Path
     """The folder of metrics.jsonl, rollouts and checkpoints."""
     data: Path | None = None
@@ -60,7 +60,9 @@ class LocalConfig(RecipeSettings):
     """Reflections, judge and held-out judge use it too, unless they have their own."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     ahead: Annotated[int, Field(ge=0)] = 0
-    """Steps that are sampled before their turn, beside the updates; none beyond the next checkpoint. From 1 on set `loss.importance_cap`."""
+    """Steps that are sampled before their turn, beside the updates; none beyond the next checkpoint. From 1 on set
+    `loss.importance_cap`.
+    """
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
     max_turn_tokens: Count = 512
@@ -71,9 +73,12 @@ class LocalConfig(RecipeSettings):
     threads: Annotated[int, Field(ge=1, exclude=True)] = 1
     """Cores of a CPU that decode and update at once: shares of the rows, passes of samples. No number depends on it."""
     draft_tokens: Annotated[int, Field(ge=0, exclude=True)] = 0
-    """Guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). The same tokens are drawn."""
+    """Guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). The same tokens
+    are drawn.
+    """
     system: str | None = None
-    """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac."""
+    """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac.
+    """
     reference_tokens: Count = 512
     """Limit of the bank's block before a question."""
     loss: LossSettings = LossSettings()
@@ -105,15 +110,6 @@ class LocalConfig(RecipeSettings):
     @property
     def has_almanac_judge(self) -> bool:
         return self.data is None and self.judge.judge == RULES and not self.judge.also
-
-    @model_validator(mode="before")
-    @classmethod
-    def _move_judge_settings(cls, fields: Any) -> Any:
-        """Runs of before a judge could be named have the keys of `judge.settings` in `judge`."""
-        judge = fields.get("judge") if isinstance(fields, Mapping) else None
-        if not isinstance(judge, Mapping) or not judge or not judge.keys() <= JudgeSettings.model_fields.keys():
-            return fields
-        return {**fields, "judge": {"settings": judge}}
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":

@@ -14,116 +14,83 @@ reflections of a step are waited for, so deferral changes which step trains on t
 """
 
 import asyncio
-import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from typing import Any
 
-from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.learn.curriculum import QueryBatch
-from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.monitor import watch_run
-from rubricem_agent.learn.rollout_statistics import measure_rollouts
-from rubricem_agent.learn.samples import Batch, Sample, pad_batch, reflection_samples
-from rubricem_agent.learn.stage_metrics import mean_by_stage, spread_shares
-from rubricem_agent.policy.base import Opening
-from rubricem_agent.reflection.reflector import judged_attempts, measure_reflections
-from rubricem_agent.rollout.run import RolloutContext, run_groups
-from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.judgements import refused_rubrics
-from rubricem_env.world.judge import true_quality
-from rubricem_records.bank_items import Retrieved
-from rubricem_records.log_lines import GradientMetrics, UpdateMetrics
+from rubricem_agent.learn.samples import reflection_samples
+from rubricem_agent.learn.step import begin_record, collect_reflections, describe_groups, record_groups
 from rubricem_records.run_lock import lock_folder
 from rubricem_records.run_log import METRICS_FILE, append_line
-from rubricem_records.sampling import Sampling
 from rubricem_records.trimming import trim_log
 
-from ..settings import INTERRUPTED, make_out, read_command, run_command
+from ..settings import make_out
+from .checkpoint import resume_run, save_run
 from .crediting import credit_step
-from .learner import compare_gradients
-from .outputs import audit_scores, begin_record, evaluate_step, record_step, resume_run, save_policy, save_run, say
-from .settings import LocalConfig
-from .setup import JudgedStep, Parts, make_parts, open_services
+from .evaluation import audit_scores, evaluate_step
+from .policy import save_policy
+from .run import Run
+from .sampling import JudgedStep, count_ahead, sample_steps
+from .updates import Updates, update_policy
 
 
-async def train(parts: Parts) -> None:
+async def train(run: Run) -> None:
     """Run to the end of the plan, from the last checkpoint or the beginning."""
-    config = parts.config
+    config = run.config
     log = config.out / METRICS_FILE
     with closing(lock_folder(config.out)):
-        done = resume_run(parts)
+        done = resume_run(run)
         # Only now: a refused start must not overwrite the settings of the run in the folder.
         make_out(config.out, settings=config.model_dump_json(indent=1))
-        parts.learner.sync_sampler()
-        parts.deferred.relaunch()
+        run.learner.sync_sampler()
+        run.deferred.relaunch()
         trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
-        begin_record(parts, done)
+        begin_record(run.recorder, done, tokenizer=run.policy.tokenizer, bank=run.bank)
         if done == 0:
-            await evaluate_step(parts, 0)
+            await evaluate_step(run, 0)
         waiting: deque[JudgedStep] = deque()
         for step in range(done + 1, config.steps + 1):
-            metrics = await train_step(parts, step, waiting)
-            append_line(log, {"step": step, **metrics})
-            say(step, config.steps, metrics)
+            line = await train_step(run, step, waiting)
+            append_line(log, {"step": step, **line})
+            print_step(step, config.steps, line)
             watch_run(config.out, config.watch, config.drift)
             if step % config.evaluate_every == 0 or step == config.steps:
-                await evaluate_step(parts, step)
+                await evaluate_step(run, step)
             if step % config.checkpoint_every == 0 or step == config.steps:
-                save_run(parts, step)
-        save_policy(parts)
-        await parts.policy.aclose()
+                save_run(run, step)
+        save_policy(run.learner.policy, config)
+        await run.policy.aclose()
 
 
-async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
-    """One step of the algorithm; returns its metrics. `waiting` has the steps that were sampled ahead, in their order."""
+async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
+    """One step of the algorithm; returns its line of the log.
+
+    `waiting` has the steps that were sampled ahead, in order.
+    """
     started = time.monotonic()
-    reflecting = 0.0 if waiting else await sample_steps(parts, waiting, 1)
+    reflecting = 0.0 if waiting else await sample_steps(run, waiting, 1)
     sampled = time.monotonic()
     judged = waiting.popleft()
-    reflected, failed = parts.deferred.collect(step=step)
-    outcomes = [outcome for _, outcome in reflected]
-    lessons = reflection_samples(outcomes, version=judged.version)
-    samples, credit = credit_step(parts, judged)
-    record_step(parts, judged, credit)
-    age = parts.learner.updates - judged.version
-    work = partial(update_policy, parts, samples, lessons, step)
-    if missing := count_ahead(parts.config, step) - len(waiting):
-        later = asyncio.create_task(sample_steps(parts, waiting, missing))
-        try:
-            compared, phase_a, phase_b = await asyncio.to_thread(work)
-            updated = time.monotonic()
-            await later
-        finally:
-            later.cancel()
-    else:
-        compared, phase_a, phase_b = work()
-        updated = time.monotonic()
-    parts.learner.sync_sampler()
+    reflections = collect_reflections(run.deferred, step=step, refused_rubrics=judged.refused_rubrics)
+    lessons = reflection_samples(reflections.outcomes, version=judged.version)
+    credited = credit_step(run, judged)
+    record_groups(run.recorder, credited.groups, bank=run.bank, step=judged.batch.step)
+    age = run.learner.updates - judged.version
+    work = partial(update_policy, run, credited.samples, lessons, step=step)
+    updates, updated = await _update_and_sample(run, work, waiting, count=count_ahead(run.config, step) - len(waiting))
+    run.learner.sync_sampler()
     return {
-        "encounter": judged.batch.encounter,
-        "true": mean_by_stage(judged.true) if judged.true else {},
-        "judged": mean_by_stage([one.scores for group in judged.judgements for one in group.judgements]),
-        **await audit_scores(parts, judged, step),
-        "trained_rollouts": len(samples),
-        "ages": {str(age): len(samples)},
-        "fallbacks": int(credit.filled.any(axis=1).sum()),
-        "task": phase_b.model_dump() if phase_b else None,
-        "reflection": phase_a.model_dump() if phase_a else None,
-        **measure_reflections(outcomes, refused_rubrics(judged.judgements)),
-        "staleness": [step - ticket.step for ticket, _ in reflected],
-        "failed_reflections": [reason for _, reason in failed],
-        "bank": len(parts.bank),
-        "spread": {name: round(share, 4) for name, share in spread_shares(judged.judgements).items()},
-        "rollout_stats": measure_rollouts(judged.groups).model_dump(),
-        "gradients": compared.model_dump() if compared else None,
+        **describe_groups(credited.groups),
+        **await audit_scores(run, judged, step),
+        "ages": {str(age): len(credited.samples)},
+        **updates.line,
+        **reflections.line,
+        "bank": len(run.bank),
         "seconds": {
             "sample": round(sampled - started - reflecting, 2),
             "reflect": round(reflecting, 2),
@@ -133,117 +100,26 @@ async def train_step(parts: Parts, step: int, waiting: deque[JudgedStep]) -> dic
     }
 
 
-def count_ahead(config: LocalConfig, step: int) -> int:
-    """How many steps are sampled before the end of `step`: none beyond the next checkpoint."""
-    return min(config.ahead, -step % config.checkpoint_every, config.steps - step)
-
-
-async def sample_steps(parts: Parts, waiting: deque[JudgedStep], count: int) -> float:
-    """Sample, judge and reflect on the next steps; returns the seconds of reflecting."""
-    seconds = 0.0
-    for batch in islice(parts.curriculum, count):
-        judged = await sample_and_judge(parts, batch)
-        started = time.monotonic()
-        if parts.config.meta_policy and (batch.encounter == "new" or parts.config.reflect_phase == "all"):
-            await reflect(parts, judged)
-        seconds += time.monotonic() - started
-        waiting.append(judged)
-    return seconds
-
-
-async def sample_and_judge(parts: Parts, batch: QueryBatch) -> JudgedStep:
-    """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
-    config = parts.config
-    queries = [parts.train[key] for key in batch.keys]
-    mode = batch.retrieval
-    shown: dict[str, tuple[Retrieved, ...]] = {}
-
-    async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
-        if not config.meta_policy or not config.references.is_guided(attempt, batch.step):
-            return parts.prompt.opening(query), parts.prompt.hash
-        found = parts.bank.retrieve(query.question, mode)
-        used = mode
-        if not found and config.on_miss == "cross":
-            used, found = "cross", parts.bank.retrieve(query.question, "cross")
-        block, shown[query.key] = parts.injector.render(found, used)
-        return parts.prompt.opening(query, references=block), parts.prompt.hash
-
-    sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
-    seed = derive_seed(config.seed, batch.step, "rollouts")
-    context = RolloutContext(parts.policy, parts.toolbox, config.limits, sampling)
-    groups = await run_groups(
-        queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
-    )
-    trajectories = [
-        Group(query, tuple(rollout.parsed for rollout in group)) for query, group in zip(queries, groups, strict=True)
-    ]
-    judgements = await parts.judge.judge_step(trajectories, step=batch.step)
-    known = [group for group in trajectories if group.key in parts.truth]
-    true = [true_quality(parts.truth[group.key], parsed) for group in known for parsed in group.trajectories]
-    return JudgedStep(batch, parts.learner.synced, groups, trajectories, judgements, true, shown)
-
-
-async def reflect(parts: Parts, judged: JudgedStep) -> None:
-    """Launch the reflections of a step and wait for them, since one process has one model; the next step trains on them."""
-    for key, group, judgement in zip(judged.batch.keys, judged.trajectories, judged.judgements, strict=True):
-        ticket = Ticket(judged.batch.step, key)
-        parts.pending[ticket] = judged_attempts(group, judgement)
-        parts.deferred.launch(ticket)
-    await parts.deferred.drain()
-
-
-def update_policy(
-    parts: Parts, samples: Sequence[Sample], lessons: Sequence[Sample], step: int
-) -> tuple[GradientMetrics | None, UpdateMetrics | None, UpdateMetrics | None]:
-    """Phase A on the reflections, then Phase B on the rollouts; with them, how far the two agree."""
-    compared = compare_phases(parts, samples, lessons, step=step)
-    phase_a = update(parts, lessons, step, kl_coefficient=parts.config.reflection.kl_coefficient)
-    return compared, phase_a, update(parts, samples, step)
-
-
-def update(
-    parts: Parts, samples: Sequence[Sample], step: int, *, kl_coefficient: float | None = None
-) -> UpdateMetrics | None:
-    """One optimiser step on the samples, if there are any; a refused batch is saved for inspection."""
-    if not samples:
-        return None
-    batch: Batch = pad_batch(samples, pad_id=0)
+async def _update_and_sample(
+    run: Run, work: Callable[[], Updates], waiting: deque[JudgedStep], *, count: int
+) -> tuple[Updates, float]:
+    """The updates, in a thread while `count` steps are sampled ahead; with them, the time at which they ended."""
+    if not count:
+        return work(), time.monotonic()
+    sampling = asyncio.create_task(sample_steps(run, waiting, count))
     try:
-        return parts.learner.update(batch, kl_coefficient=kl_coefficient)
-    except NonFiniteLossError:
-        batch.save(parts.config.out / f"refused-step-{step}.npz")
-        raise
+        updates = await asyncio.to_thread(work)
+        updated = time.monotonic()
+        await sampling
+    finally:
+        sampling.cancel()
+    return updates, updated
 
 
-def compare_phases(
-    parts: Parts, task: Sequence[Sample], lessons: Sequence[Sample], *, step: int
-) -> GradientMetrics | None:
-    """Every Nth step, the cosine between the gradients of the two phases; None without both."""
-    every = parts.config.compare_gradients_every
-    if not (every and step % every == 0 and task and lessons):
-        return None
-    return compare_gradients(parts.learner, task=pad_batch(task, pad_id=0), reflection=pad_batch(lessons, pad_id=0))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Train. Returns 2, with one sentence on stderr, for a mistake or a refused step, and 130 for an interrupt."""
-
-    async def connect_and_train(config: LocalConfig) -> None:
-        async with open_services(config) as (toolbox, judge):
-            await train(make_parts(config, toolbox, judge))
-
-    def run() -> None:
-        config = read_command(
-            arguments, LocalConfig, prog="python trainers/local_ssgrpo.py", description="Train in one process."
-        )
-        asyncio.run(connect_and_train(config))
-
-    code = run_command("local_ssgrpo", run)
-    if code == INTERRUPTED:
-        # Only the decoding thread is left to end; a second interrupt would only print a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def print_step(step: int, steps: int, line: dict[str, Any]) -> None:
+    """Print one line a step."""
+    given = (line["true"] or line["judged"]).items()
+    scores = " ".join(f"{name} {value:.2f}" for name, value in given if value is not None)
+    seconds = sum(line["seconds"].values())
+    sys.stdout.write(f"step {step}/{steps} {line['encounter']}: {scores}; bank {line['bank']}; {seconds:.1f} s\n")
+    sys.stdout.flush()

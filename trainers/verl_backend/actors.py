@@ -19,7 +19,8 @@ from rubricem_env.llm import export_traces
 from .judge_service import JudgeService
 from .rollout import EpisodeRunner
 from .rows import ScheduledQuery
-from .settings import SECTION, VerlSettings, read_section, share_of
+from .settings import SECTION, VerlSettings, read_section
+from .worker_tools import share_of
 
 NAME = "rubricem-judge-service"
 LOOPS_FILE = Path(__file__).with_name("agent_loop.yaml")
@@ -48,7 +49,10 @@ class CreditedOutput(AgentLoopOutput):  # type: ignore[misc,unused-ignore]
     token_advantages: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """The row of veRL's queue. `advantages` and `returns` are rewritten by veRL, except in a step without a signal."""
+        """The row of veRL's queue.
+
+        `advantages` and `returns` are rewritten by veRL, except in a step without a signal.
+        """
         row: dict[str, Any] = super().as_dict()
         advantages = torch.tensor(row.pop("token_advantages"), dtype=torch.float32)
         return row | {"rm_scores": advantages, "advantages": advantages, "returns": advantages}

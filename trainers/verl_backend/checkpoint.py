@@ -1,7 +1,7 @@
 """What a run on veRL resumes from beside veRL's own weights: rubrics, bank, question stream and reflections.
 
 It is written before veRL marks the step as saved, and read for the step of the weights that veRL has loaded: a kill
-between the two leaves a newer state here, which is ignored (choice C15). Old checkpoints are deleted here as well: veRL
+between the two leaves a newer state here, which is ignored. Old checkpoints are deleted here as well: veRL
 deletes only weights that the same process has written, and never its queue.
 """
 
@@ -40,7 +40,10 @@ RANKS = "trainer.nnodes*n_gpus_per_node"
 
 
 def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
-    """What a resumed run must share, of veRL's composed config; the curriculum checks that the questions are the same."""
+    """What a resumed run must share, of veRL's composed config.
+
+    The curriculum checks that the questions are the same.
+    """
     return {
         "data.train_batch_size": config.data.train_batch_size,
         "rows": ROWS,

@@ -6,7 +6,8 @@
     rubricem train-verl --dry-run [--json]           memory, calls, money and hours of the run
     rubricem train-verl --preflight                  the packages, keys and files that are missing here
 
-`python trainers/verl_ssgrpo.py --config-name NAME` is the same in a clone. It may be stopped at any time: the same command resumes from its last checkpoint.
+`python trainers/verl_ssgrpo.py --config-name NAME` is the same in a clone. It may be stopped at any time: the same
+command resumes from its last checkpoint.
 """
 
 import argparse

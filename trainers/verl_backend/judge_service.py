@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.deferred import Deferred, Ticket
-from rubricem_agent.learn.record_group import record_group
-from rubricem_agent.memory.bank import Retrieval
+from rubricem_agent.learn.step import (
+    CreditedGroup,
+    begin_record,
+    collect_reflections,
+    credit_groups,
+    credit_rollouts,
+    describe_groups,
+    record_groups,
+    retrieve_lessons,
+)
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_agent.reflection.reflector import (
-    JudgedAttempt,
-    ReflectionOutcome,
-    Reflector,
-    judged_attempts,
-    measure_reflections,
-)
-from rubricem_agent.rollout.padding import pad_rows
+from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
@@ -43,21 +43,20 @@ from rubricem_env.judge.reflections import ReflectionJudge
 from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.shared_limits import SharedLimits
-from rubricem_env.world.judge import AlmanacJudge, true_quality
+from rubricem_env.world.judge import AlmanacJudge
 from rubricem_env.world.questions import Question
 from rubricem_records.bank_items import Retrieved
-from rubricem_records.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts import Rollout
 from rubricem_records.run_record import RECORD_FOLDER
 from rubricem_records.run_recorder import RunRecorder
 
 from ..settings import with_run_seed
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
-from .reporting import JudgedGroup, rollout_means
+from .patience import Patience
+from .questions import load_training_questions
 from .rollout import EnginePolicy
 from .rows import ScheduledQuery
-from .settings import VerlSettings, load_training_questions
-from .time_limits import Patience
+from .settings import VerlSettings
 
 TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""
@@ -90,7 +89,7 @@ class JudgeService(SharedLimits):
         self._shown: dict[Ticket, Sequence[Retrieved]] = {}
         """Lessons in the prompts of the questions that are being sampled."""
         self._references: dict[Ticket, asyncio.Future[str]] = {}
-        self._judged: dict[str, JudgedGroup] = {}
+        self._judged: dict[str, CreditedGroup] = {}
         """Credited groups that no step has trained on yet, by name."""
         self._step, self._taken = 0, 0
         """The latest step that trained on groups, and how many."""
@@ -138,7 +137,7 @@ class JudgeService(SharedLimits):
     async def references(self, scheduled: ScheduledQuery) -> str:
         """The block of lessons to show before the question; "" without any.
 
-        Lessons of other questions at a new encounter, the question's own at a repeat (choices C11-C13). Retrieved once:
+        Lessons of other questions at a new encounter, the question's own at a repeat. Retrieved once:
         all attempts of a group see the same lessons.
         """
         if not self.settings.meta_policy:
@@ -150,14 +149,17 @@ class JudgeService(SharedLimits):
         return await asyncio.shield(self._references[ticket])
 
     async def _retrieve(self, scheduled: ScheduledQuery, ticket: Ticket) -> str:
-        mode: Retrieval = "cross" if scheduled.encounter == "new" else "within"
-        if mode == "within":
+        if scheduled.encounter == "repeat":
             await self.reflections.wait(scheduled.query.key, timeout=self.settings.time_limits.lesson)
-        lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
-        if not lessons and self.settings.on_miss == "cross":
-            mode = "cross"
-            lessons = await asyncio.to_thread(self.bank.retrieve, scheduled.query.question, mode)
-        block, self._shown[ticket] = self._injector.render(lessons, mode)
+        # In a thread: an embedder with weights must not hold up the event loop.
+        lessons = await asyncio.to_thread(
+            retrieve_lessons,
+            self.bank,
+            scheduled.query.question,
+            encounter=scheduled.encounter,
+            on_miss=self.settings.on_miss,
+        )
+        block, self._shown[ticket] = self._injector.render(lessons.items, lessons.retrieval)
         return block
 
     async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> TokenAdvantages:
@@ -186,24 +188,16 @@ class JudgeService(SharedLimits):
         """
         if self._fault:
             raise JudgeError(self._fault)
-        done, failed = self.reflections.collect(step=step)
+        collected = collect_reflections(self.reflections, step=step, refused_rubrics=self._refused)
         self._attempts = {ticket: self._attempts[ticket] for ticket in self.reflections.pending}
-        outcomes = [outcome for _, outcome in done]
-        refused, self._refused = self._refused, Counter()
-        return outcomes, {
-            **measure_reflections(outcomes, refused),
-            **self._audited(),
-            "staleness": [step - ticket.step for ticket, _ in done],
-            "failed_reflections": [f"{ticket}: {reason}" for ticket, reason in failed],
-            "pending_reflections": len(self.reflections.pending),
-            "bank": len(self.bank),
-        }
+        self._refused = Counter()
+        return collected.outcomes, {**collected.line, **self._audited(), "bank": len(self.bank)}
 
     async def report(self, step: int, groups: Sequence[str]) -> dict[str, Any]:
         """What a step reports of the groups that it trains on. Their record is written meanwhile: see `finish_record`.
 
         Raises:
-            JudgeError: the judge or the world lost too many of the step's rollouts (choice B7).
+            JudgeError: the judge or the world lost too many of the step's rollouts.
         """
         taken = self._take(step, groups)
         lost = [failure for one in taken for failure in one.failures if failure]
@@ -211,22 +205,18 @@ class JudgeService(SharedLimits):
         way_out = "Fix the cause and start again: the run resumes from its last checkpoint."
         refuse_outage(lost, total, limit=limit, way_out=way_out)
         await self.finish_record()
-        self._recording = asyncio.ensure_future(asyncio.to_thread(self._record, step, taken))
-        return {**rollout_means(taken), "paused_seconds": round((await self.pauses())[1], 1)}
+        self._recording = asyncio.ensure_future(
+            asyncio.to_thread(record_groups, self._recorder, taken, bank=self.bank, step=step)
+        )
+        return {**describe_groups(taken), "paused_seconds": round((await self.pauses())[1], 1)}
 
-    def _take(self, step: int, names: Iterable[str]) -> list[JudgedGroup]:
+    def _take(self, step: int, names: Iterable[str]) -> list[CreditedGroup]:
         """The groups that an update trains on, in that order; a step may have several updates."""
         if step != self._step:
             self._step, self._taken = step, 0
         taken = [self._judged.pop(name).taken(step, place) for place, name in enumerate(names, start=self._taken)]
         self._taken += len(taken)
         return taken
-
-    def _record(self, step: int, groups: Sequence[JudgedGroup]) -> None:
-        """Write groups and the bank's changes into the record, if the run keeps one."""
-        if self._recorder is not None:
-            self._recorder.record_step([(one.group, one.rollouts) for one in groups])
-            self._recorder.record_lessons(self.bank.contents(since=self._recorder.bank_revision), step=step)
 
     async def pauses(self) -> tuple[bool, float]:
         """Whether the run is paused because judge or search is away, and the seconds of all pauses so far."""
@@ -316,7 +306,7 @@ class JudgeService(SharedLimits):
             if self._audit is not None and "audit" in checkpoint.parts:
                 self._audit.load_state_dict(checkpoint.read_json("audit"))
             judged = {
-                name: JudgedGroup.model_validate(saved, strict=False)
+                name: CreditedGroup.model_validate(saved, strict=False)
                 for name, saved in checkpoint.read_json("noted").items()
             }
         limit = self.settings.judge.settings.failure_limit
@@ -326,11 +316,8 @@ class JudgeService(SharedLimits):
 
     async def begin_record(self, run: Path, step: int) -> None:
         """Record groups in the run's folder, after `step`."""
-        tokenizer, recorder = self.tokenizer, RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
-        await asyncio.to_thread(recorder.begin, step, embedder=self.bank.embedder_name)
-        await asyncio.to_thread(
-            recorder.record_vocabulary, lambda: [tokenizer.decode([token]) for token in range(tokenizer.size)]
-        )
+        recorder = RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
+        await asyncio.to_thread(begin_record, recorder, step, tokenizer=self.tokenizer, bank=self.bank)
         self._recorder = recorder
 
     async def _judge_group(
@@ -366,9 +353,8 @@ class JudgeService(SharedLimits):
         advantages = self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
-        is_due = scheduled.encounter == "new" or self.settings.reflect_phase == "all"
-        is_new = is_due and ticket not in self._launched
-        if self.settings.meta_policy and is_new and any(one.is_valid for one in self._judged[name].rollouts):
+        is_due = self.settings.is_reflected_on(scheduled.encounter) and ticket not in self._launched
+        if is_due and any(entry.is_valid for entry in self._judged[name].rollouts):
             self._launched.add(ticket)
             self._attempts[ticket] = judged_attempts(group, judged)
             self.reflections.launch(ticket)
@@ -384,29 +370,19 @@ class JudgeService(SharedLimits):
         shown: Sequence[Retrieved],
         name: str,
     ) -> list[TokenAdvantages]:
-        stage_ids = pad_rows([one.tokens.stage_ids if one.tokens else () for one in rollouts], NO_STAGE, dtype=np.int8)
-        credit = credit_judged(
-            judged.judgements,
-            groups=[0] * len(rollouts),
-            valid=[rollout.is_valid for rollout in rollouts],
-            stage_ids=stage_ids,
-            settings=self.settings,
-        )
-        truth = self._truth.get(group.key)
-        entry, entries = record_group(
-            judged,
-            rollouts,
-            credit,
-            rubrics=self.judge.buffer.rubrics(judged.query_key),
+        credited = credit_rollouts([rollouts], [judged], settings=self.settings)
+        (self._judged[name],) = credit_groups(
+            [group],
+            [rollouts],
+            [judged],
+            credited.credit,
             encounter=scheduled.encounter,
-            question=scheduled.query.question,
-            shown=shown,
-            true=[true_quality(truth, parsed) for parsed in group.trajectories] if truth is not None else (),
+            buffer=self.judge.buffer,
+            lessons={group.key: shown},
+            truth=self._truth,
         )
-        fallbacks = sum(one.is_valid and bool(filled.any()) for one, filled in zip(entries, credit.filled, strict=True))
-        self._judged[name] = JudgedGroup(group=entry, rollouts=tuple(entries), fallbacks=fallbacks)
-        spread = credit.spread(stage_ids)
-        return [spread[row] if one.trained else None for row, one in enumerate(entries)]
+        entries = self._judged[name].rollouts
+        return [credited.token_advantages[row] if entry.trained else None for row, entry in enumerate(entries)]
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
         if self._reflector is None:

@@ -17,7 +17,7 @@ from hydra.errors import HydraException  # type: ignore[import-not-found,unused-
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.yaml_config import read_yaml
+from rubricem_agent.yaml_config import CONFIGS, read_yaml
 from rubricem_env.domain.errors import BoundaryError, ConfigError, UsageError
 from rubricem_records.run_lock import lock_folder
 
@@ -27,6 +27,8 @@ from .refusals import complete_config
 from .saved_steps import MARKER
 from .settings import SECTION, VerlSettings, read_section
 
+VERL_CONFIGS = "pkg://verl.trainer.config"
+"""Where Hydra finds veRL's own config."""
 PLUGIN = "rubricem_trainers.verl_backend.plugin"
 EXTERNAL_MODULES = "VERL_USE_EXTERNAL_MODULES"
 
@@ -41,7 +43,8 @@ def launch(file: Path, changes: Sequence[str]) -> None:
     if engine != "vllm" and PLUGIN not in os.environ.get(EXTERNAL_MODULES, "").split(","):
         raise ConfigError(
             f"actor_rollout_ref.rollout.name is {engine}, which veRL does not know without our plugin. Set "
-            f"{EXTERNAL_MODULES}: {PLUGIN} under ray_kwargs.ray_init.runtime_env.env_vars, as verl_almanac_cpu.yaml does."
+            f"{EXTERNAL_MODULES}: {PLUGIN} under ray_kwargs.ray_init.runtime_env.env_vars, as verl_almanac_cpu.yaml "
+            "does."
         )
     with closing(lock_folder(Path(config.trainer.default_local_dir).absolute(), key="trainer.default_local_dir")):
         check_resume(config, settings)
@@ -57,14 +60,16 @@ def set_environment(file: Path) -> None:
 
 
 def read_config(file: Path, changes: Sequence[str]) -> Any:
-    """Our file over veRL's defaults, with `key=value` changes on top.
+    """Our file over its bases and veRL's defaults, with `key=value` changes on top.
 
-    A key of our section need not be in the file to be changed: `read_section` knows which keys exist.
+    A base is found beside the file, among the package's configs, or within veRL. A key of our section need not be in
+    the file to be changed: `read_section` knows which keys exist.
 
     Raises:
         ConfigError: a file cannot be read, or a key of veRL's is unknown.
     """
     overrides = [f"++{change}" if change.startswith(f"{SECTION}.") else change for change in changes]
+    overrides.append(f"hydra.searchpath=[{VERL_CONFIGS},file://{CONFIGS.absolute()}]")
     try:
         with initialize_config_dir(config_dir=str(file.parent.absolute()), version_base=None):
             return compose(file.stem, overrides=overrides)
@@ -79,15 +84,16 @@ def check_resume(config: Any, settings: VerlSettings) -> None:
         return
     if not (folder / f"global_step_{step}" / "actor").is_dir():
         raise UsageError(
-            f"{folder / MARKER} names step {step}, whose weights are gone from {folder}: the run would begin anew, over what "
-            "is there. Write the number of a global_step folder into it, or choose another trainer.default_local_dir."
+            f"{folder / MARKER} names step {step}, whose weights are gone from {folder}: the run would begin anew, "
+            "over what is there. Write the number of a global_step folder into it, or choose another "
+            "trainer.default_local_dir."
         )
     identity = identity_of(config, settings)
     saved = check_identity(folder / FOLDER, step=step, identity=identity).read_json("identity")
     if saved[RANKS] != identity[RANKS]:
         sys.stderr.write(
-            f"verl_ssgrpo: step {step} was saved by {saved[RANKS]} ranks and resumes on {identity[RANKS]}: weights and the "
-            f"optimiser's moments are kept and divided anew in {folder}; random states are not kept\n"
+            f"verl_ssgrpo: step {step} was saved by {saved[RANKS]} ranks and resumes on {identity[RANKS]}: weights and "
+            f"the optimiser's moments are kept and divided anew in {folder}; random states are not kept\n"
         )
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from rubricem_env.domain.errors import ConfigError
 
 from .planning.run_shape import Config, value_at
-from .settings import ASYNC, ESTIMATOR, RAY, SEPARATE, VerlSettings
+from .settings import VerlSettings
+from .verl_names import ASYNC, ESTIMATOR, RAY, SEPARATE
 
 ENGINES = ("vllm", "transformers")
 STRATEGY = "fsdp2"
@@ -67,23 +68,23 @@ def _unsupported(read: Reader, settings: VerlSettings) -> Iterator[str]:
             f"{name} is set, and the trainer {read(_MODE, 'sync')} does not support it: credit comes from the "
             "judge service, and checkpoints are evaluated with `rubricem eval`. Remove the key."
         )
-    if (estimator := read("algorithm.adv_estimator", "gae")) not in (ESTIMATOR, "grpo"):
+    if (estimator := read("algorithm.adv_estimator", "gae")) != ESTIMATOR:
         yield (
-            f"algorithm.adv_estimator is {estimator}, and rollouts arrive with their advantages. Set it to {ESTIMATOR}, "
-            "and choose the credit method with rubricem.credit."
+            f"algorithm.adv_estimator is {estimator}, and rollouts arrive with their advantages. Set it to "
+            f"{ESTIMATOR}, and choose the credit method with rubricem.credit."
         )
     warms_up = read(f"{_ACTOR}.optim.lr_warmup_steps", -1) > 0 or read(f"{_ACTOR}.optim.lr_warmup_steps_ratio", 0.0) > 0
     if warms_up or read(f"{_ACTOR}.optim.lr_scheduler_type", "constant") != "constant":
         yield (
-            f"{_ACTOR}.optim has a learning rate that changes, and a step takes two updates, each of which moves veRL's "
-            "schedule. Set lr_scheduler_type=constant and no warm-up, as in the paper."
+            f"{_ACTOR}.optim has a learning rate that changes, and a step takes two updates, each of which moves "
+            "veRL's schedule. Set lr_scheduler_type=constant and no warm-up, as in the paper."
         )
     if read(f"{_ACTOR}.use_prefix_grouper", False):
         yield f"{_ACTOR}.use_prefix_grouper is set, and no engine of veRL 0.9.1 reads it. Remove the key."
     if (engine := read(f"{_ROLLOUT}.name", None)) not in ENGINES:
         yield (
-            f"{_ROLLOUT}.name is {engine}: a turn ends at a tag that must stay in the text, and veRL does not translate "
-            f"that parameter (include_stop_str_in_output) for it. Set it to {' or '.join(ENGINES)}."
+            f"{_ROLLOUT}.name is {engine}: a turn ends at a tag that must stay in the text, and veRL does not "
+            f"translate that parameter (include_stop_str_in_output) for it. Set it to {' or '.join(ENGINES)}."
         )
     if (strategy := read(f"{_ACTOR}.strategy", "fsdp")) != STRATEGY:
         yield f"{_ACTOR}.strategy is {strategy}, which was never run with two updates a step. Set it to {STRATEGY}."
@@ -94,14 +95,14 @@ def _correction(read: Reader, settings: VerlSettings) -> Iterator[str]:
     bypasses = read(f"{_CORRECTION}.bypass_mode", False)
     if bypasses and (corrects or read(f"{_CORRECTION}.loss_type", "ppo_clip") != "ppo_clip"):
         yield (
-            f"{_CORRECTION}.bypass_mode takes the sampled log-probabilities for the policy's, so that the clipped ratio is "
-            "the correction; veRL's trainer applies no other in it. Set rollout_is and rollout_rs to null and loss_type to "
-            "ppo_clip, or bypass_mode to false."
+            f"{_CORRECTION}.bypass_mode takes the sampled log-probabilities for the policy's, so that the clipped "
+            "ratio is the correction; veRL's trainer applies no other in it. Set rollout_is and rollout_rs to null and "
+            "loss_type to ppo_clip, or bypass_mode to false."
         )
     if (corrects or bypasses) and not read(f"{_ROLLOUT}.calculate_log_probs", True):
         yield (
-            f"{_CORRECTION} compares with the sampled log-probabilities, and {_ROLLOUT}.calculate_log_probs is false. Set "
-            "it to true."
+            f"{_CORRECTION} compares with the sampled log-probabilities, and {_ROLLOUT}.calculate_log_probs is false. "
+            "Set it to true."
         )
 
 
@@ -119,20 +120,20 @@ def _separate(read: Reader, settings: VerlSettings) -> Iterator[str]:
         )
     if transport == "naive" or min(nodes, gpus) < 1:
         yield (
-            f"{SEPARATE} samples on GPUs of its own, and the config has nodes={nodes} of {gpus} for them and the transport "
-            f"{transport!r}. Set nnodes, n_gpus_per_node and checkpoint_engine.backend (nccl; on a CPU ray) under "
-            f"{_ROLLOUT}."
+            f"{SEPARATE} samples on GPUs of its own, and the config has nodes={nodes} of {gpus} for them and the "
+            f"transport {transport!r}. Set nnodes, n_gpus_per_node and checkpoint_engine.backend (nccl; on a CPU ray) "
+            f"under {_ROLLOUT}."
         )
     if updates > 1 and (on_cpu or read(f"{_ACTOR}.fsdp_config.param_offload", False)):
         yield (
-            f"{SEPARATE} with {_UPDATES}={updates} restores earlier weights from a copy in the host's memory, and weights "
-            "that are there already are not copied, so that training would change nothing. Set it to 1, or on GPUs "
-            f"{_ACTOR}.fsdp_config.param_offload=false."
+            f"{SEPARATE} with {_UPDATES}={updates} restores earlier weights from a copy in the host's memory, and "
+            "weights that are there already are not copied, so that training would change nothing. Set it to 1, or on "
+            f"GPUs {_ACTOR}.fsdp_config.param_offload=false."
         )
     if batch != updates * mini_batch:
         yield (
-            f"{SEPARATE} takes {_UPDATES}={updates} updates a step, each of actor.ppo_mini_batch_size={mini_batch} questions, "
-            f"and data.train_batch_size is {batch}, not their product. The paper takes one update a step: "
+            f"{SEPARATE} takes {_UPDATES}={updates} updates a step, each of actor.ppo_mini_batch_size={mini_batch} "
+            f"questions, and data.train_batch_size is {batch}, not their product. The paper takes one update a step: "
             "parameter_sync_step=1 and equal sizes."
         )
 
@@ -147,8 +148,8 @@ def _requests(read: Reader, settings: VerlSettings) -> Iterator[str]:
     if read(f"{_ROLLOUT}.name", None) == "vllm" and requests > MOST_REQUESTS * engines:
         yield (
             f"{requests:g} requests run at once on {engines} engines, and a vLLM server with more than "
-            f"{MOST_REQUESTS} never pauses for new weights (verl-project/verl#7990). Take more GPUs, fewer questions a step "
-            "(data.train_batch_size), or sample fewer steps ahead."
+            f"{MOST_REQUESTS} never pauses for new weights (verl-project/verl#7990). Take more GPUs, fewer questions a "
+            "step (data.train_batch_size), or sample fewer steps ahead."
         )
 
 
@@ -157,14 +158,14 @@ def _asynchrony(read: Reader, settings: VerlSettings) -> Iterator[str]:
     ahead = steps_ahead(read, settings)
     if read(_MODE, "sync") in SECTIONS and settings.meta_policy and settings.window <= ahead:
         yield (
-            f"rubricem.window is {settings.window}, and {ahead:g} steps are sampled ahead: a question would be repeated "
-            f"before it has been reflected on, without its lesson. Set rubricem.window to at least {int(ahead) + 1}, or "
-            "lower rubricem.ahead."
+            f"rubricem.window is {settings.window}, and {ahead:g} steps are sampled ahead: a question would be "
+            f"repeated before it has been reflected on, without its lesson. Set rubricem.window to at least "
+            f"{int(ahead) + 1}, or lower rubricem.ahead."
         )
     if settings.max_age is not None and settings.max_age < ahead:
         yield (
-            f"rubricem.max_age is {settings.max_age}, and {ahead:g} steps are sampled ahead: every group would be too old. "
-            f"Set it to at least {math.ceil(ahead)}, or lower rubricem.ahead."
+            f"rubricem.max_age is {settings.max_age}, and {ahead:g} steps are sampled ahead: every group would be too "
+            f"old. Set it to at least {math.ceil(ahead)}, or lower rubricem.ahead."
         )
 
 

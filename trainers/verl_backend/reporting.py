@@ -1,19 +1,16 @@
 """What a run on veRL writes: metrics.jsonl and config.json as in the local trainer, and metrics for trackers."""
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.rollout_statistics import measure_rollouts
-from rubricem_agent.learn.stage_metrics import mean_by_stage, report_by_stage
-from rubricem_env.domain.base import STAGES, Frozen
+from rubricem_agent.learn.stage_metrics import report_by_stage
+from rubricem_env.domain.base import STAGES
 from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.run_record import GroupEntry, RolloutEntry
 
 from ..settings import make_out
 from .settings import VerlSettings
@@ -52,47 +49,6 @@ def update_metrics(
         "rollout_kl": metrics.get(f"{prefix}rollout_corr/kl"),
         "capped": metrics.get(f"{prefix}rollout_corr/rollout_is_ratio_fraction_high"),
         "stages": dict(stages or {}),
-    }
-
-
-class JudgedGroup(Frozen):
-    """A group that was judged and credited, as the record has it; until a step takes it, with its question's own step."""
-
-    group: GroupEntry
-    rollouts: tuple[RolloutEntry, ...]
-    fallbacks: int
-    """Rollouts in which scoring a stage failed, and the group's mean stands in."""
-
-    def taken(self, step: int, place: int) -> "JudgedGroup":
-        """The group as one of the step that trains on it, later than its question's own where steps are sampled ahead."""
-        position = {"step": step, "place": place}
-        rollouts = tuple(one.model_copy(update=position) for one in self.rollouts)
-        return self.model_copy(update={"group": self.group.model_copy(update=position), "rollouts": rollouts})
-
-    @property
-    def failures(self) -> list[str]:
-        """Why each rollout is left out of its group, in one sentence; "" where it is valid."""
-        return [
-            "" if one.is_valid else one.rollout.failure or one.judged.failure or "the judge gave no score"
-            for one in self.rollouts
-        ]
-
-
-def rollout_means(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
-    """Means and counts over all rollouts of a step, those that are not trained on included."""
-    rows = [row for group in groups for row in group.rollouts]
-    true = mean_by_stage([row.true for row in rows if row.true is not None])
-    sampled = sum(count for row in rows if row.tokens for stage, count in row.tokens.runs if stage != NO_STAGE)
-    rollout_stats = measure_rollouts([[row.rollout for row in rows]]).model_copy(update={"policy_tokens": sampled})
-    return {
-        "encounter": Counter(one.group.encounter for one in groups).most_common(1)[0][0],
-        # Empty outside the almanac, where the truth is not known.
-        "true": {stage: value for stage, value in true.items() if value is not None},
-        "judged": mean_by_stage([row.judged.judgement.scores for row in rows]),
-        "rollout_stats": rollout_stats.model_dump(),
-        "lost": sum(not row.is_valid for row in rows),
-        "trained_rollouts": sum(row.trained for row in rows),
-        "fallbacks": sum(group.fallbacks for group in groups),
     }
 
 

@@ -37,8 +37,8 @@ AWAY = 8
 class EnginePolicy:
     """The policy of one episode, or of all reflections. It remembers which weights have sampled.
 
-    `client` is veRL's `LLMServerClient`: `generate` routes a request to an engine, and in the asynchronous modes resumes
-    it after an update of the weights.
+    `client` is veRL's `LLMServerClient`: `generate` routes a request to an engine, and in the asynchronous modes
+    resumes it after an update of the weights.
     """
 
     name = "verl"
@@ -158,7 +158,10 @@ class ServiceCache:
 
 
 class EpisodeRunner:
-    """One for each worker process. Its tools are opened at the first episode and stay open as long as the process lives."""
+    """One for each worker process.
+
+    Its tools are opened at the first episode and stay open as long as the process lives.
+    """
 
     def __init__(self, settings: VerlSettings, *, model: Path, max_length: int, service: Any) -> None:
         """`service` is Ray's handle of the judge service."""
@@ -185,7 +188,7 @@ class EpisodeRunner:
                 toolbox = await self._tools()
                 prompt = agent_prompt(toolbox.names, style=self._settings.style, system=self._settings.system)
                 plain = opening = prompt.opening(scheduled.query)
-                if self._settings.references.is_guided(index, scheduled.step):
+                if self._settings.is_guided(index, step=scheduled.step):
                     opening = prompt.opening(
                         scheduled.query, references=await self._service.references.remote(scheduled)
                     )

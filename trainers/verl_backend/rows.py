@@ -37,7 +37,7 @@ def episode_row(
 ) -> dict[str, Any]:
     """The fields of `CreditedOutput` for a rollout; `versions` are the first and last weights that sampled it.
 
-    `advantages` has one entry for each token of the rollout. None is a rollout that teaches nothing (choices B7, D6):
+    `advantages` has one entry for each token of the rollout. None is a rollout that teaches nothing:
     its row is a masked end token as prompt and as response, so that it counts in no mean of the loss.
 
     `opening` stands as prompt in the place of the rollout's own: the response's sampled log-probabilities stay.

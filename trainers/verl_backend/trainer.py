@@ -34,6 +34,7 @@ from verl.utils.config import validate_config  # type: ignore[import-not-found,u
 from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unused-ignore]
 
 from rubricem_agent.learn.curriculum import Curriculum
+from rubricem_agent.learn.divergence import reference_kl
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import Sample, reflection_samples
 from rubricem_agent.policy.base import model_folder
@@ -44,19 +45,23 @@ from rubricem_records.trimming import trim_log
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service
 from .checkpoint import FOLDER, identity_of, prune, resumed_step
+from .lost_processes import ENGINE_LOST, lost_process
+from .question_stream import CurriculumStream
+from .questions import load_training_questions
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
-from .settings import ASYNC, ESTIMATOR, SECTION, SEPARATE, SYNC, CurriculumStream, load_training_questions, read_section
-from .time_limits import ENGINE_LOST, call_with_timeout, lost_process
+from .settings import SECTION, read_section
+from .time_limits import call_with_timeout
+from .verl_names import ASYNC, ESTIMATOR, SEPARATE, SYNC
 
 TASKS = "train"
 """veRL's partition of the queue for rollouts."""
 REFLECTIONS = "reflect"
 """Our partition of the queue."""
 POLL_SECONDS = 0.5
-"""Between two looks for finished groups. veRL's two seconds are a tenth of a step in the almanac."""
+"""The poll interval for finished groups. veRL's own, two seconds, is a tenth of a step in the almanac."""
 EVICTED = ("training/rollout_failure/evicted_samples", "training/off_policy/evicted_samples")
-"""veRL's counts of the groups that it evicted in a step: a rollout worker failed, or the group was too old."""
+"""veRL's counts of the groups that it evicted in a step: those of failed rollout workers, then those that were too old."""
 _EVICTED = (
     "A rollout worker failed, or groups are judged too late (rubricem.max_age): see the workers' logs under "
     "/tmp/ray/session_latest/logs. The same command resumes from the last checkpoint."
@@ -102,7 +107,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if self.trainer_mode == SEPARATE:
             # veRL looks it up under the name of the mode, and this mode's settings are under veRL's own name.
             self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
-        self.replay_buffer.poll_interval, self.replay_buffer.refill_fn = POLL_SECONDS, self._replace_evicted
+        self.replay_buffer.poll_interval = POLL_SECONDS
+        self.replay_buffer.refill_fn = self._replace_evicted
 
     def _init_dataloader(self) -> None:
         """The curriculum instead of veRL's data loader, which does not know windows."""
@@ -122,21 +128,25 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
             self.config.data.gen_batch_size = 1
 
     def _load_checkpoint(self) -> None:
-        """Load the weights, divided anew where another number of ranks has saved them, then our state of the same step."""
+        """Load the weights, then our state of the same step.
+
+        The weights are divided anew where another number of ranks has saved them.
+        """
         if step := resumed_step(self.config):
-            actor, workers = self._folder / f"global_step_{step}" / "actor", self.actor_rollout_wg.workers
+            actor = self._folder / f"global_step_{step}" / "actor"
+            workers = self.actor_rollout_wg.workers
             ray.get([worker.__ray_call__.remote(verl_parts.reshard, actor) for worker in workers])
         super()._load_checkpoint()
-        model, group_size = self.config.actor_rollout_ref.model.path, self.config.actor_rollout_ref.rollout.n
-        self.judge_service = start_judge_service(self.settings, model=model, group_size=group_size)
+        run = self.config.actor_rollout_ref
+        self.judge_service = start_judge_service(self.settings, model=run.model.path, group_size=run.rollout.n)
         write_settings(self._folder, self.settings, self.config)
         trim_log(self._folder / METRICS_FILE, self.global_steps)
         if self.settings.record:
             ray.get(self.judge_service.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
             verl_parts.remove_trained(TASKS)
-            root, step = self._folder / FOLDER, self.global_steps
-            stream, spoilt = ray.get(self.judge_service.load.remote(root, step=step, identity=self._identity))
+            load = self.judge_service.load.remote
+            stream, spoilt = ray.get(load(self._folder / FOLDER, step=self.global_steps, identity=self._identity))
             verl_parts.sample_again(spoilt, TASKS)
             self.train_dataloader.load_state_dict(stream)
 
@@ -232,16 +242,19 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return self._update_within("compute the policy's log-probabilities", call)
 
     def _report_rollouts(self, batch: Any, metrics: dict[str, Any]) -> None:
-        """Take the report of the batch's groups from the judge service, which stops the run after an outage.
+        """Take the report of the batch's groups from the judge service.
 
-        So does a step with too many groups on which rollout workers failed.
+        Raises:
+            JudgeError: judge or search lost too many of the step's rollouts, or rollout workers failed on too many of
+                its groups.
         """
         self._rows = verl_parts.read_credited(batch)
         groups = list(dict.fromkeys(row.group for row in self._rows))
         self._line |= ray.get(self.judge_service.report.remote(self.global_steps, groups))
         self._line["ages"] = dict(Counter(str(self.global_steps - 1 - row.version) for row in self._rows))
         failed, stale = (int(metrics.get(name, 0)) for name in EVICTED)
-        self._line["evicted"], self._evicted = {"failed": failed, "stale": stale}, 0
+        self._line["evicted"] = {"failed": failed, "stale": stale}
+        self._evicted = 0
         if failed > self.settings.evicted_limit * self.config.data.train_batch_size:
             raise JudgeError(
                 f"rollout workers failed on {failed} groups of a step, more than "
@@ -273,8 +286,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         old = tokens["old_log_probs"]
         kl = np.zeros_like(old)
         if "ref_log_prob" in tokens:
-            gap = np.clip(tokens["ref_log_prob"] - old, -20, 20)
-            kl = np.exp(gap) - gap - 1
+            kl = reference_kl(old, tokens["ref_log_prob"])
         stages = np.concatenate([row.stages for row in self._rows])
         return stage_means(stages, tokens["advantages"], entropy=tokens["entropy"], kl=kl)
 
@@ -303,7 +315,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         watch_run(self._folder, self.settings.watch)
 
     def on_step_end(self) -> None:
-        every, is_paused = self.config.trainer.save_freq, ray.get(self.judge_service.pauses.remote())[0]
+        every = self.config.trainer.save_freq
+        is_paused = ray.get(self.judge_service.pauses.remote())[0]
         if is_paused and every > 0 and self.global_steps % every:
             # The judge may stay away for longer than the patience with it.
             self._save_checkpoint()
@@ -312,8 +325,11 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def _save_checkpoint(self) -> None:
         """Our state first: veRL marks the step as saved last. In between no group gets its credit."""
         stream = self.train_dataloader.state_dict()
-        root, step, held = self._folder / FOLDER, self.global_steps, verl_parts.held_groups(TASKS)
-        call = self.judge_service.save.remote(root, step=step, held=held, stream=stream, identity=self._identity)
+        step = self.global_steps
+        held = verl_parts.held_groups(TASKS)
+        call = self.judge_service.save.remote(
+            self._folder / FOLDER, step=step, held=held, stream=stream, identity=self._identity
+        )
         finished = partial(verl_parts.wait_for_groups, ray.get(call), TASKS)
         self._sync("write the judged groups", finished, watch=self._check_processes)
         super()._save_checkpoint()
@@ -365,11 +381,14 @@ def train(config: Any) -> None:
 
 
 def root_cause(failure: BaseException, *, is_started: bool = True) -> BaseException:
-    """Our own error under Ray's wrappers, the death of a process, or why Ray `is_started` not; else the failure itself."""
+    """Our own error under Ray's wrappers, the death of a process, or why Ray `is_started` not.
+
+    Else the failure itself.
+    """
     if not is_started and (isinstance(failure, RayError) or not isinstance(failure, RubricEMError)):
         return BoundaryError(
-            f"Ray did not start: {' '.join(str(failure).split()).rstrip('.') or type(failure).__name__}. Its settings are "
-            "under ray_kwargs.ray_init, its logs under /tmp/ray/session_latest/logs."
+            f"Ray did not start: {' '.join(str(failure).split()).rstrip('.') or type(failure).__name__}. Its settings "
+            "are under ray_kwargs.ray_init, its logs under /tmp/ray/session_latest/logs."
         )
     inner: BaseException | None = failure
     while inner is not None:

@@ -1,7 +1,7 @@
 """The functions that touch what is inside veRL, which promises none of it.
 
-`tests/lanes/verl/test_contract.py` lists all that is touched, each with its reason, and the methods that are overridden.
-It reads them from the installed veRL, so that a new release fails there and not in a run.
+`tests/lanes/verl/test_contract.py` lists all that is touched, each with its reason, and the methods that are
+overridden. It reads them from the installed veRL, so that a new release fails there and not in a run.
 """
 
 import json
@@ -22,8 +22,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transfer_queue import KVBatchMeta
 
+from .lost_processes import ENGINE_LOST, lost_process
 from .rows import OURS
-from .time_limits import ENGINE_LOST, WATCH_EVERY, lost_process
+from .time_limits import WATCH_EVERY
 
 _UNFINISHED = ("pending", "running")
 _POLL_SECONDS = 0.1
@@ -57,7 +58,10 @@ def read_tokens(keys: Sequence[str], partition: str, fields: Sequence[str]) -> d
 
 
 def wait_for_groups(groups: Sequence[str], partition: str) -> None:
-    """Wait until the rollout workers have marked these groups as finished. A group that has left the queue is finished."""
+    """Wait until the rollout workers have marked these groups as finished.
+
+    A group that has left the queue is finished.
+    """
     while any(_tags(partition).get(group, {}).get("status") in _UNFINISHED for group in groups):
         time.sleep(_POLL_SECONDS)
 
@@ -68,7 +72,10 @@ def held_groups(partition: str) -> set[str]:
 
 
 def remove_trained(partition: str) -> None:
-    """Remove the rows of the step that a checkpoint was taken in: veRL clears them only after it has saved its queue."""
+    """Remove the rows of the step that a checkpoint was taken in.
+
+    veRL clears them only after it has saved its queue.
+    """
     held = held_groups(partition)
     trained = [key for key in _tags(partition) if key.split("_")[0] not in held]
     if trained:

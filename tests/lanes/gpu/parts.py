@@ -28,8 +28,8 @@ from trainers.fine_tuning.settings import SftSchedule
 from trainers.fine_tuning.sft import OneProcess, make_rows, train_step as sft_step
 from trainers.local.learner import Learner, LossSettings
 from trainers.local.packed_qwen3 import token_logprobs
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train_step
 from trainers.settings import read_settings
 from trainers.verl_backend.planning.run_shape import read_run_file, read_run_shape
@@ -217,16 +217,16 @@ def almanac(rehearses: bool) -> Report:
         sizes = ["questions_per_step=1", "group_size=2"] if rehearses else ["questions_per_step=8", "group_size=8"]
         changes = [f"policy={folder}", f"out={temporary}/run", "record=false", *sizes]
         config = read_settings(ROOT / "configs" / "demo_almanac.yaml", LocalConfig, changes=changes)
-        parts = make_parts(config)
-        for model in (parts.learner.policy, parts.learner.reference):
+        run = make_run(config)
+        for model in (run.learner.policy, run.learner.reference):
             model.to(DEVICE, torch.bfloat16)
         policy = LocalPolicy(
-            parts.learner.policy, load_tokenizer(folder), rows=config.rows, max_length=config.reflection.total_tokens
+            run.learner.policy, load_tokenizer(folder), rows=config.rows, max_length=config.reflection.total_tokens
         )
-        parts = parts._replace(policy=policy)
+        run = run._replace(policy=policy)
 
         async def steps() -> list[dict[str, Any]]:
-            return [await train_step(parts, step, deque()) for step in range(1, 2 if rehearses else 4)]
+            return [await train_step(run, step, deque()) for step in range(1, 2 if rehearses else 4)]
 
         last = asyncio.run(steps())[-1]
     sampled, seconds = last["rollout_stats"]["policy_tokens"], last["seconds"]
@@ -235,7 +235,7 @@ def almanac(rehearses: bool) -> Report:
     if last["task"]:
         tokens, peak = last["task"]["tokens"], peak_flops()
         # Of the policy's own tokens alone: what is read is computed as well.
-        report["update"] = speed(parts.learner.policy, tokens, max(1e-3, seconds["update"]), peak)
+        report["update"] = speed(run.learner.policy, tokens, max(1e-3, seconds["update"]), peak)
     return report
 
 

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
+from rubricem_agent.yaml_config import read_yaml
 from rubricem_env.domain.errors import ConfigError
 from tests.trainers.verl_backend.planning.paper_numbers import ABLATIONS, numbers_of
 from tests.trainers.verl_backend.planning.test_configs import flat
@@ -91,7 +92,7 @@ def read() -> set[str]:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_something_reads_every_key_of_a_file(path, read):
-    keys = [key for key in flat(yaml.safe_load(path.read_text())) if not key.startswith(HANDED_ON)]
+    keys = [key for key in flat(read_yaml(path)) if not key.startswith(HANDED_ON)]
     assert len(keys) > 30
     assert [key for key in keys if key.rpartition(".")[2] not in read] == []
 

@@ -19,8 +19,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
 from rubricem_env.domain.errors import JudgeError
 from trainers.verl_backend import trainer as trainer_module
 from trainers.verl_backend.actors import CreditedOutput
-from trainers.verl_backend.settings import ESTIMATOR
 from trainers.verl_backend.trainer import EVICTED, MODES, StageTrainer, TaskRunner
+from trainers.verl_backend.verl_names import ESTIMATOR
 from trainers.verl_backend.verl_parts import CreditedRow
 
 VERL = "0.9.1"

@@ -8,7 +8,7 @@ import torch
 from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
 from trainers.verl_backend.cpu.transport import RayTransport
-from trainers.verl_backend.settings import RAY
+from trainers.verl_backend.verl_names import RAY
 
 WEIGHTS = {
     "embed": torch.arange(64, dtype=torch.float32).view(16, 4),

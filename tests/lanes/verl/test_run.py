@@ -22,7 +22,8 @@ from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.report import render_report
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend.checkpoint import FOLDER
-from trainers.verl_backend.settings import load_training_questions, read_section
+from trainers.verl_backend.questions import load_training_questions
+from trainers.verl_backend.settings import read_section
 
 
 def kept(folder: Path, step: int):

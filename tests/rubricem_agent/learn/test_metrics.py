@@ -7,7 +7,6 @@ from rubricem_agent.learn.stage_metrics import spread_shares
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.repeated_calls import count_repeats
@@ -44,8 +43,7 @@ async def test_habits_of_a_good_episode_and_of_an_empty_one_are_averaged():
 def test_the_spread_of_a_stage_is_the_share_of_groups_whose_given_scores_differ():
     def group(*scores):
         given = [{stage: StageScore(score=score) for stage, score in one.items()} for one in scores]
-        rollouts = tuple(RolloutJudgement(judgement=Judgement.of(each)) for each in given)
-        return GroupJudgement(query_key="k", step=1, fingerprint="f", rubrics=(), rollouts=rollouts)
+        return [Judgement.of(each) for each in given]
 
     def scored(plan, answer):
         return dict(zip(STAGES, (plan, 0.5, 0.5, answer), strict=True))

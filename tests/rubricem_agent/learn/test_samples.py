@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.samples import reflection_samples, task_samples
+from rubricem_agent.learn.credit_methods import CreditMode
+from rubricem_agent.learn.samples import Sample, reflection_samples, task_samples
+from rubricem_agent.learn.step import credit_rollouts
 from rubricem_agent.policy.base import Opening, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
@@ -44,42 +46,33 @@ def outcome(*samples: ReflectionSample, version: int | None = None) -> Reflectio
     return drawn.model_copy(update={"policy_version": version})
 
 
+def samples_of(rollouts: list[Rollout], judgement: GroupJudgement, *, credit: CreditMode = "stages") -> list[Sample]:
+    credited = credit_rollouts([rollouts], [judgement], settings=CreditSettings(credit=credit))
+    return task_samples([rollouts], credited, version=4)
+
+
 def test_each_policy_token_carries_its_stages_advantage_and_others_carry_none():
     # scores 1 and 0 at every stage: advantages are +1 and -1 at every stage
-    samples = task_samples(
-        [[rollout(), rollout()]], [judged(1.0, 0.0)], settings=CreditSettings(credit="stages"), version=4
-    )[0]
+    samples = samples_of([rollout(), rollout()], judged(1.0, 0.0))
     assert np.allclose(samples[0].advantages, [0, 1, 1, 0, 1])
     assert np.allclose(samples[1].advantages, [0, -1, -1, 0, -1])
     assert samples[0].policy_version == 4
 
 
 def test_a_group_whose_rollouts_score_alike_teaches_nothing():
-    assert (
-        task_samples([[rollout(), rollout()]], [judged(0.5, 0.5)], settings=CreditSettings(credit="stages"), version=0)[
-            0
-        ]
-        == []
-    )
+    assert samples_of([rollout(), rollout()], judged(0.5, 0.5)) == []
 
 
 def test_a_failed_rollout_is_left_out_of_statistics_and_samples():
-    groups = [[rollout(), rollout(), rollout(failure="server down")]]
-    samples, credit = task_samples(
-        groups, [judged(1.0, 0.0, 1.0)], settings=CreditSettings(credit="answer_only"), version=0
-    )
-    assert len(samples) == 2
-    assert credit.advantages[2].tolist() == [0, 0, 0, 0]
+    rollouts = [rollout(), rollout(), rollout(failure="server down")]
+    credited = credit_rollouts([rollouts], [judged(1.0, 0.0, 1.0)], settings=CreditSettings(credit="answer_only"))
+    assert len(task_samples([rollouts], credited, version=0)) == 2
+    assert credited.credit.advantages[2].tolist() == [0, 0, 0, 0]
 
 
 def test_a_policy_without_tokens_cannot_be_trained():
     with pytest.raises(ValueError, match="token mode"):
-        task_samples(
-            [[rollout(tokens=None), rollout(tokens=None)]],
-            [judged(1.0, 0.0)],
-            settings=CreditSettings(credit="stages"),
-            version=0,
-        )
+        samples_of([rollout(tokens=None), rollout(tokens=None)], judged(1.0, 0.0))
 
 
 def test_reflections_are_normalised_within_their_question_and_keep_their_temperature():

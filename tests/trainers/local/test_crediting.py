@@ -10,7 +10,8 @@ from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 from rubricem_env.world.almanac import Almanac
 from rubricem_records.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts import Rollout
-from trainers.local.crediting import answer_gains, gold_answer, match_scale, reopen
+from trainers.local.crediting import match_scale, reopen
+from trainers.local.igpo import answer_gains, gold_answer
 from trainers.local.learner import Learner, LossSettings, PolicyTokens, importance_weights
 
 QUESTIONS = Almanac.from_seed(0).questions_of("train")

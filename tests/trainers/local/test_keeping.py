@@ -15,9 +15,10 @@ from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, l
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_records.trimming import trim_log
-from trainers.local.outputs import resume_run, save_policy, save_run
+from trainers.local.checkpoint import resume_run, save_run
+from trainers.local.policy import save_policy
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 
 
 @contextmanager
@@ -34,21 +35,21 @@ def room_for(num_bytes: int) -> Iterator[None]:
 # 100 bytes are too few for any part, 5,000 for the curriculum, 50,000 for the weights.
 @pytest.mark.parametrize("num_bytes", [100, 5_000, 50_000])
 def test_a_full_disk_leaves_the_earlier_checkpoint_whole_and_nothing_else(config, num_bytes):
-    parts = make_parts(config)
-    save_run(parts, 1)
+    run = make_run(config)
+    save_run(run, 1)
     with room_for(num_bytes), pytest.raises(UsageError, match="Make room; the same command resumes"):
-        save_run(parts, 2)
+        save_run(run, 2)
     root = config.out / "checkpoints"
     assert [path.name for path in root.iterdir()] == ["step-000001"]
     assert load_checkpoint(find_checkpoint(root)).step == 1
-    save_run(parts, 2)
+    save_run(run, 2)
     assert checkpoint_steps(root) == [1, 2]
 
 
 def test_a_full_disk_at_the_end_is_one_sentence_with_the_way_out(config):
-    parts = make_parts(config)
+    run = make_run(config)
     with room_for(50_000), pytest.raises(UsageError, match="the same command writes the policy"):
-        save_policy(parts)
+        save_policy(run.learner.policy, config)
 
 
 def test_a_log_that_cannot_be_trimmed_is_still_there(tmp_path):
@@ -65,10 +66,10 @@ def saved(policy_folder, tmp_path_factory):
     """The components of a run, and its only checkpoint."""
     out = tmp_path_factory.mktemp("saved")
     fields = {"policy": policy_folder, "out": out, "questions_per_step": 1, "window": 1}
-    parts = make_parts(LocalConfig.model_validate(fields, strict=False))
-    next(parts.curriculum)
-    save_run(parts, 1)
-    return parts, out / "checkpoints" / "step-000001"
+    run = make_run(LocalConfig.model_validate(fields, strict=False))
+    next(run.curriculum)
+    save_run(run, 1)
+    return run, out / "checkpoints" / "step-000001"
 
 
 def tamper(folder: Path, file: str, content: bytes) -> None:
@@ -90,12 +91,12 @@ FILES = ("bank.npz", "moments.safetensors", "weights.safetensors", *(
     "content", [b"", b"[]", b"null", b"{}", b"[" * 100_000, "{}".encode("utf-16"), pickle.dumps({})]
 )
 def test_a_part_with_other_contents_and_the_right_hash_is_one_sentence(saved, tmp_path, file, content):
-    parts, folder = saved
+    run, folder = saved
     copy = tmp_path / "checkpoints" / folder.name
     shutil.copytree(folder, copy)
     tamper(copy, file, content)
     with pytest.raises(RubricEMError) as refusal:
-        resume_run(parts._replace(config=parts.config.model_copy(update={"out": tmp_path})))
+        resume_run(run._replace(config=run.config.model_copy(update={"out": tmp_path})))
     assert "\n" not in str(refusal.value)
 
 
@@ -110,7 +111,7 @@ def test_a_part_with_other_contents_and_the_right_hash_is_one_sentence(saved, tm
     ],
 )
 def test_a_value_that_cannot_be_is_one_sentence(saved, tmp_path, file, before, after):
-    parts, folder = saved
+    run, folder = saved
     copy = tmp_path / "checkpoints" / folder.name
     shutil.copytree(folder, copy)
     assert before in (copy / file).read_bytes()
@@ -119,7 +120,7 @@ def test_a_value_that_cannot_be_is_one_sentence(saved, tmp_path, file, before, a
         UsageError,
         match=r"delete that folder to start again|no run has saved|holds other questions|that a run has saved",
     ):
-        resume_run(parts._replace(config=parts.config.model_copy(update={"out": tmp_path})))
+        resume_run(run._replace(config=run.config.model_copy(update={"out": tmp_path})))
 
 
 def test_thresholds_are_no_part_of_a_runs_identity(tmp_path):

@@ -87,7 +87,7 @@ class Forked:
     """
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rubricem_trainers.local.ssgrpo", "tests.trainers.local.test_killed"])
+    context.set_forkserver_preload(["rubricem_trainers.local.command", "tests.trainers.local.test_killed"])
 
     def __init__(self, config: Path, out: Path, *changes: str) -> None:
         (out / "config.json").unlink(missing_ok=True)
@@ -115,7 +115,7 @@ class Forked:
 
 def train(told: Path, *arguments: object) -> None:
     """In the copy: the command with these arguments, its stderr in a file."""
-    from rubricem_trainers.local.ssgrpo import main
+    from rubricem_trainers.local.command import main
 
     torch.set_num_threads(1)
     os.chdir(ROOT)

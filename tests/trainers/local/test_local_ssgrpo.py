@@ -21,10 +21,12 @@ from rubricem_env.world.judge import JudgeKnobs
 from rubricem_records.run_lock import lock_folder
 from rubricem_records.trimming import trim_log
 from tests.fakes import make_reflection
+from trainers.local.command import main
 from trainers.local.crediting import credit_step
+from trainers.local.run import make_run
+from trainers.local.sampling import count_ahead, sample_and_judge
 from trainers.local.settings import LocalAuditSettings, LocalConfig
-from trainers.local.setup import make_parts
-from trainers.local.ssgrpo import count_ahead, main, sample_and_judge, train, train_step
+from trainers.local.ssgrpo import train, train_step
 from trainers.settings import read_settings
 
 
@@ -37,7 +39,7 @@ def lines(config: LocalConfig) -> list[dict]:
 
 
 def run(config: LocalConfig) -> list[dict]:
-    asyncio.run(train(make_parts(config)))
+    asyncio.run(train(make_run(config)))
     return lines(config)
 
 
@@ -138,15 +140,15 @@ def test_a_run_may_be_resumed_with_an_audit_that_it_began_without(config):
 
 
 def test_reflections_are_as_old_as_the_weights_that_drew_them(config):
-    parts = make_parts(config.model_copy(update={"record": False}))
-    parts.learner.updates = 5
-    parts.learner.sync_sampler()
+    made = make_run(config.model_copy(update={"record": False}))
+    made.learner.updates = 5
+    made.learner.sync_sampler()
 
     async def play() -> list[int | None]:
-        await train_step(parts, 1, deque())
-        parts.learner.updates = 9
-        done, _ = parts.deferred.collect(step=2)
-        await parts.policy.aclose()
+        await train_step(made, 1, deque())
+        made.learner.updates = 9
+        done, _ = made.deferred.collect(step=2)
+        await made.policy.aclose()
         return [result.policy_version for _, result in done]
 
     assert asyncio.run(play()) == [5]
@@ -213,22 +215,22 @@ def test_a_second_process_does_not_write_into_the_folder_of_a_running_one(config
 @pytest.mark.no_cover
 def test_half_of_a_group_sees_the_lesson_and_all_of_it_is_trained_on_without(config):
     references = ReferenceSettings(share=0.5, distill_context=True)
-    parts = make_parts(config.model_copy(update={"group_size": 4, "references": references}))
-    parts.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
+    made = make_run(config.model_copy(update={"group_size": 4, "references": references}))
+    made.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
 
     async def step():
-        judged = await sample_and_judge(parts, next(parts.curriculum))
-        await parts.policy.aclose()
+        judged = await sample_and_judge(made, next(made.curriculum))
+        await made.policy.aclose()
         return judged
 
     judged = asyncio.run(step())
-    decode = parts.policy.tokenizer.decode
-    prompts = [rollout.tokens.ids[: rollout.tokens.prompt_length] for rollout in judged.groups[0]]
+    decode = made.policy.tokenizer.decode
+    prompts = [rollout.tokens.ids[: rollout.tokens.prompt_length] for rollout in judged.rollouts[0]]
     assert ["Names the season." in decode(prompt) for prompt in prompts] == [False, True, False, True]
     scores = [Judgement.of({stage: StageScore(score=score) for stage in STAGES}) for score in (0.0, 0.3, 0.6, 0.9)]
     rollouts = tuple(RolloutJudgement(judgement=one) for one in scores)
     group = judged.judgements[0].model_copy(update={"rollouts": rollouts})
-    samples, _ = credit_step(parts, judged._replace(judgements=(group,)))
+    samples = credit_step(made, judged._replace(judgements=(group,))).samples
     assert [tuple(sample.token_ids[: len(prompts[0])]) for sample in samples] == [prompts[0]] * 4
 
 
@@ -252,12 +254,12 @@ def test_a_run_that_samples_ahead_resumes_to_the_same_numbers(config, tmp_path):
 
 
 def test_what_is_sampled_ahead_is_not_of_the_weights_in_training(config):
-    parts = make_parts(ahead_of(config))
-    trained, drawn = (next(model.parameters()) for model in (parts.learner.policy, parts.learner.sampler))
+    run = make_run(ahead_of(config))
+    trained, drawn = (next(model.parameters()) for model in (run.learner.policy, run.learner.sampler))
     with torch.no_grad():
         trained += 1.0
     assert not torch.equal(trained, drawn)
-    parts.learner.sync_sampler()
+    run.learner.sync_sampler()
     assert torch.equal(trained, drawn)
 
 

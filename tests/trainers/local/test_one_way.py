@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import train_step
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ PRODUCT = tuple(
 
 def traced_step(config: LocalConfig) -> tuple[Counter[str], set[str]]:
     """Calls by function name, and the files whose functions were called, in one step of one question, two attempts."""
-    parts = make_parts(config)
+    made = make_run(config)
     calls: Counter[str] = Counter()
     files: set[str] = set()
 
@@ -30,15 +30,15 @@ def traced_step(config: LocalConfig) -> tuple[Counter[str], set[str]]:
             files.add(frame.f_code.co_filename.removeprefix(f"{ROOT}/"))
 
     async def run() -> None:
-        parts.recorder.begin(0, embedder=parts.bank.embedder_name)
+        made.recorder.begin(0, embedder=made.bank.embedder_name)
         threading.setprofile(note)  # the thread that decodes starts within the step
         sys.setprofile(note)
         try:
-            await train_step(parts, 1, deque())
+            await train_step(made, 1, deque())
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
-        await parts.policy.aclose()
+        await made.policy.aclose()
 
     asyncio.run(run())
     return calls, files

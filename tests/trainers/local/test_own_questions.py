@@ -29,8 +29,8 @@ from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny
 from tests.trainers.local.test_killed import ROOT, Forked, curve, finish, wait_until
 from trainers.cli.log_lines import describe_line
+from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
-from trainers.local.setup import make_parts
 from trainers.settings import read_settings
 
 TOWERS = ("Aarburg", "Bregenz", "Colmar", "Dornach", "Eupen", "Feldkirch")
@@ -191,13 +191,13 @@ def test_the_config_of_the_page_is_read(own, tmp_path):
 def test_a_held_out_question_that_is_trained_on_is_refused(own):
     config = read_settings(own[0] / "config.yaml", LocalConfig)
     with pytest.raises(ConfigError, match=r"4 questions of .*training\.jsonl are in .* too, such as 'How tall"):
-        make_parts(config.model_copy(update={"held_out_data": config.data}))
+        make_run(config.model_copy(update={"held_out_data": config.data}))
 
 
 def test_an_episode_that_does_not_fit_into_the_cache_is_refused_with_the_numbers(own):
     config = read_settings(own[0] / "config.yaml", LocalConfig, changes=["limits={max_tokens: 3900}"])
     with pytest.raises(ConfigError, match=r"may have 4\d+ tokens .* reflection\.total_tokens 4000"):
-        make_parts(config)
+        make_run(config)
 
 
 def test_a_judge_that_is_not_there_ends_the_run_before_it_begins(own):

@@ -8,14 +8,14 @@ import pytest
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.judge.masking import group_scores
 from rubricem_viewer.record_reader import RunRecordReader
-from trainers.local.setup import make_parts
+from trainers.local.run import make_run
 from trainers.local.ssgrpo import train
 
 pytestmark = pytest.mark.no_cover
 
 
 def run(config):
-    asyncio.run(train(make_parts(config)))
+    asyncio.run(train(make_run(config)))
     reader = RunRecordReader(config.out)
     reader.refresh()
     return reader

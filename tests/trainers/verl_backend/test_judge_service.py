@@ -13,6 +13,7 @@ from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.samples import task_samples
+from rubricem_agent.learn.step import credit_rollouts
 from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
@@ -132,7 +133,8 @@ async def test_token_advantages_equal_the_local_trainers_on_the_same_group(mode,
     other = make_service(model_folder, meta_policy=False, credit=mode)
     group = Group.of(QUERY, [one.parsed for one in rollouts])
     judged = await other.judge.judge_group(group, step=1)
-    samples, _ = task_samples([rollouts], [judged], settings=CreditSettings(credit=mode), version=0)
+    credited = credit_rollouts([rollouts], [judged], settings=CreditSettings(credit=mode))
+    samples = task_samples([rollouts], credited, version=0)
     assert len(samples) == 2
     for advantages, sample in zip(given, samples, strict=True):
         assert np.array_equal(advantages, sample.advantages)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rubricem_agent.learn.step import CreditedGroup, describe_groups
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_records.log_lines import parse_line
 from rubricem_records.recorded_run import read_run
@@ -25,11 +26,12 @@ from tests.trainers.verl_backend.test_judge_service import (
     submit_group,
     with_tokens,
 )
-from trainers.verl_backend.reporting import JudgedGroup, rollout_means, stage_means, update_metrics, write_settings
-from trainers.verl_backend.settings import load_training_questions, read_section
+from trainers.verl_backend.questions import load_training_questions
+from trainers.verl_backend.reporting import stage_means, update_metrics, write_settings
+from trainers.verl_backend.settings import read_section
 
 
-async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[JudgedGroup]:
+async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[CreditedGroup]:
     service = make_service(model_folder, almanac={"knobs": {"failure_rate": failure_rate}}, meta_policy=False)
     rollouts = [with_tokens(await attempt(text), (0, 3)) for text in ATTEMPTS]
     calls = [service.submit(NEW, one, group="g", index=index) for index, one in enumerate(rollouts)]
@@ -38,7 +40,7 @@ async def judged_groups(model_folder, *, failure_rate: float = 0.0) -> list[Judg
 
 
 async def test_the_means_of_a_step_are_over_all_its_rollouts(model_folder):
-    told = rollout_means(await judged_groups(model_folder))
+    told = describe_groups(await judged_groups(model_folder))
     # One answer of four words and one of eight.
     assert told["rollout_stats"] == {"answer_words": 6.0, "repeated_calls": 0.0, "valid": 0.0, "policy_tokens": 4}
     assert (told["encounter"], told["lost"], told["trained_rollouts"], told["fallbacks"]) == ("new", 0, 2, 0)
@@ -47,7 +49,7 @@ async def test_the_means_of_a_step_are_over_all_its_rollouts(model_folder):
 
 async def test_a_stage_without_a_score_is_none_and_not_zero(model_folder):
     groups = await judged_groups(model_folder, failure_rate=1.0)
-    told = rollout_means(groups)
+    told = describe_groups(groups)
     assert told["judged"]["answer"] is None
     assert (told["lost"], told["trained_rollouts"]) == (2, 0)
     assert ["did not answer" in failure for failure in groups[0].failures] == [True, True]
@@ -56,7 +58,7 @@ async def test_a_stage_without_a_score_is_none_and_not_zero(model_folder):
 async def test_a_step_outside_the_almanac_has_no_truth_and_its_line_can_be_read(model_folder):
     (group,) = await judged_groups(model_folder)
     unknown = [one.model_copy(update={"true": None}) for one in group.rollouts]
-    told = rollout_means([group.model_copy(update={"rollouts": tuple(unknown)})])
+    told = describe_groups([group.model_copy(update={"rollouts": tuple(unknown)})])
     assert told["true"] == {}
     assert parse_line({"step": 1, **told}).judged["answer"] == told["judged"]["answer"]
 

@@ -8,10 +8,10 @@ from rubricem_env.world.offline import offline_queries, shipped_toolbox
 from tests.search_server import SearchReply, SearchServer
 from tests.trainers.verl_backend.fakes import BrokenClient, FakeClient, FakeHandle
 from tests.trainers.verl_backend.test_judge_service import make_service
+from trainers.verl_backend.patience import Patience
 from trainers.verl_backend.rollout import AWAY, EpisodeRunner, PatientSearch
 from trainers.verl_backend.rows import OURS, ScheduledQuery
 from trainers.verl_backend.settings import read_section
-from trainers.verl_backend.time_limits import Patience
 
 SEARCH_SPEC = shipped_toolbox().tools["google_search"].spec
 

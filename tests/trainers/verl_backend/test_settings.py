@@ -10,7 +10,9 @@ from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Query
-from trainers.verl_backend.settings import CurriculumStream, read_section, share_of
+from trainers.verl_backend.question_stream import CurriculumStream
+from trainers.verl_backend.settings import read_section
+from trainers.verl_backend.worker_tools import share_of
 
 
 def test_the_defaults_are_the_papers():

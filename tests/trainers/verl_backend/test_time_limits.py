@@ -7,7 +7,9 @@ from itertools import chain, repeat
 import pytest
 
 from rubricem_env.domain.errors import BoundaryError
-from trainers.verl_backend.time_limits import Patience, call_with_timeout, lost_process
+from trainers.verl_backend.lost_processes import lost_process
+from trainers.verl_backend.patience import Patience
+from trainers.verl_backend.time_limits import call_with_timeout
 
 TOLD = (
     "The actor died unexpectedly before finishing this task.\n"

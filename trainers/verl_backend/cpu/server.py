@@ -27,7 +27,10 @@ class _Request(TokenTurn):
 
 
 class ReplicaServer:
-    """A Ray actor, whose methods are those that veRL calls on every server. `rows` requests run at once; others wait."""
+    """A Ray actor, whose methods are those that veRL calls on every server.
+
+    `rows` requests run at once; others wait.
+    """
 
     def __init__(self, path: str, *, max_length: int, rows: int, seed: int, dtype: str) -> None:
         model = load_model(Path(path))

@@ -13,7 +13,7 @@ import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry  # type: ignore[import-not-found,unused-ignore]
 
-from ..settings import RAY
+from ..verl_names import RAY
 
 Bucket: TypeAlias = list[tuple[str, torch.Tensor]]
 
@@ -26,7 +26,7 @@ class WeightQueue:
         self._closed = asyncio.Event()
 
     async def put(self, references: list[Any]) -> None:
-        """Add a bucket: a list with its one reference, because Ray would resolve a bare one and send the object here."""
+        """Add a bucket: a list with its one reference. Ray would resolve a bare one and send the object here."""
         self._buckets += references
 
     async def close(self) -> None:
@@ -80,7 +80,10 @@ class RayTransport(CheckpointEngine):  # type: ignore[misc,unused-ignore]
 
 
 def _buckets(weights: Iterable[tuple[str, torch.Tensor]], size: int) -> Iterator[Bucket]:
-    """Tensors in their order, on the CPU, as many at a time as fit into `size` bytes; a larger one is a bucket by itself."""
+    """Tensors in their order, on the CPU, as many at a time as fit into `size` bytes.
+
+    A larger one is a bucket by itself.
+    """
     bucket: Bucket = []
     filled = 0
     for name, tensor in weights:

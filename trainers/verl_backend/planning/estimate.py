@@ -105,8 +105,8 @@ def refuse_small_gpu(plan: MemoryPlan, shape: RunShape, gpu_gib: float) -> None:
 
 _TRAIN_LESS = (
     "Take more nodes (trainer.nnodes), share a sequence among more GPUs "
-    "(actor_rollout_ref.actor.ulysses_sequence_parallel_size, with ppo_max_token_len_per_gpu lowered alike), or compute "
-    "the optimiser on the host (actor_rollout_ref.actor.fsdp_config.offload_policy=true)."
+    "(actor_rollout_ref.actor.ulysses_sequence_parallel_size, with ppo_max_token_len_per_gpu lowered alike), or "
+    "compute the optimiser on the host (actor_rollout_ref.actor.fsdp_config.offload_policy=true)."
 )
 _SAMPLE_LESS = (
     "Change the engine's share (actor_rollout_ref.rollout.gpu_memory_utilization), spread it over more GPUs "
@@ -209,7 +209,10 @@ def judge_gpus(shape: RunShape, assumed: Assumptions) -> int:
 
 
 def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
-    """What each search engine's rates need for the calls of a step; empty where its rates stand elsewhere, or none do."""
+    """What each search engine's rates need for the calls of a step.
+
+    Empty where its rates stand elsewhere, or none do.
+    """
     tools = shape.settings.tools
     if shape.settings.almanac is not None or tools.backend != "web" or tools.remote or tools.replay:
         return {}
@@ -286,9 +289,9 @@ def lesson_tokens(shape: RunShape, assumed: Assumptions) -> float:
 def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed: Assumptions) -> float:
     """Of one sequence on one GPU: the passes forward, a backward one of twice the work, one more to recompute.
 
-    Forward are the update, the policy's log-probabilities unless they are bypassed, and the reference's if there is one.
-    Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the slower of
-    the two sets the time.
+    Forward are the update, the policy's log-probabilities unless they are bypassed, and the reference's if there is
+    one. Each micro-batch gathers the weights in all passes and reduces the gradients, beside its computation: the
+    slower of the two sets the time.
     """
     forward = 1 + shape.has_reference + (not shape.bypasses)
     passes = forward + 2 + shape.recomputes

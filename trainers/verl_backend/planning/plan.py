@@ -75,9 +75,10 @@ def search_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) 
     search = getattr(shape.settings.tools, name)
     rates = search.limits
     return (
-        f"{name} ({search.engine}) binds the step: its searches take {needed[name]:.0f} s at {rates.requests_per_minute} a minute and "
-        f"{rates.concurrency} at once, and without waiting a step takes {unbound:.0f} s. Raise rubricem.tools.{name}.rates "
-        "as far as your key allows, or cache more with rubricem.tools.cache.path."
+        f"{name} ({search.engine}) binds the step: its searches take {needed[name]:.0f} s at "
+        f"{rates.requests_per_minute} a minute and {rates.concurrency} at once, and without waiting a step takes "
+        f"{unbound:.0f} s. Raise rubricem.tools.{name}.rates as far as your key allows, or cache more with "
+        "rubricem.tools.cache.path."
     )
 
 

@@ -30,8 +30,8 @@ from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatErr
 from rubricem_env.llm.keys import read_secret
 from rubricem_env.tools.engines import ENGINES
 
+from ..questions import load_training_questions
 from ..refusals import refuse_unfit
-from ..settings import load_training_questions
 from .estimate import plan_memory, refuse_small_gpu
 from .plan import search_bottleneck
 from .run_shape import Assumptions, RunShape, find_model_shape, read_run_file, read_run_shape
@@ -267,7 +267,7 @@ def check_embedder(shape: RunShape, machine: Machine) -> Iterator[Problem]:
 
 
 def measure_node(rank: int, nodes: int, address: str) -> tuple[float, int]:
-    """GiB a second that an all-reduce between `nodes` moves through this one's first GPU, and its pairs without peer access.
+    """GiB a second of an all-reduce between `nodes` through this one's first GPU, and its pairs without peer access.
 
     It runs on every node at once, in processes of Ray: over NCCL, or gloo where there is no GPU.
     """
@@ -297,14 +297,14 @@ def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) ->
     slowest, apart = min(rate for rate, _ in found), sum(pairs for _, pairs in found)
     if slowest < assumed.network_gib / 10:
         yield (
-            f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link has "
-            f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/training.md), and "
-            "look at the output of NCCL_DEBUG=INFO."
+            f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link "
+            f"has {assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices "
+            "(docs/training.md), and look at the output of NCCL_DEBUG=INFO."
         )
     if apart:
         yield (
-            f"warning: {apart} pairs of GPUs within a node have no peer access, so that the host stands between them. See "
-            "`nvidia-smi topo -p2p r`; in a virtual machine or a container the host must allow it."
+            f"warning: {apart} pairs of GPUs within a node have no peer access, so that the host stands between them. "
+            "See `nvidia-smi topo -p2p r`; in a virtual machine or a container the host must allow it."
         )
 
 

@@ -1,7 +1,7 @@
 """What a plan needs to know of a run: the shape of its model, its sizes from the config, and the assumptions.
 
-The YAML file is read without Hydra, so that a plan or a preflight works where nothing is installed. Only the file itself
-is seen, and veRL's own defaults for the few keys that it leaves out.
+The YAML file is read without Hydra, so that a plan or a preflight works where nothing is installed. Only the file
+itself is seen, and veRL's own defaults for the few keys that it leaves out.
 """
 
 import json

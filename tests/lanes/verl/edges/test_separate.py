@@ -10,7 +10,8 @@ from rubricem_agent.learn.checkpoint import find_checkpoint, load_checkpoint
 from rubricem_agent.learn.curriculum import Curriculum
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend.checkpoint import FOLDER
-from trainers.verl_backend.settings import load_training_questions, read_section
+from trainers.verl_backend.questions import load_training_questions
+from trainers.verl_backend.settings import read_section
 
 AHEAD = 1
 CHANGES = (

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-import yaml
 
+from rubricem_agent.yaml_config import read_yaml
 from tests.trainers.verl_backend.planning.conftest import CONFIGS
 from tests.trainers.verl_backend.planning.paper_numbers import ABLATIONS, numbers_of
 from trainers.verl_backend.planning.run_shape import value_at
@@ -26,8 +26,7 @@ OWN = {
 
 
 def config(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
-    return found
+    return read_yaml(CONFIGS / f"{name}.yaml")
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:

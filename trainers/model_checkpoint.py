@@ -1,4 +1,4 @@
-"""Checkpoints of a fine-tuning run: weights, optimiser moments, random state and step under one manifest.
+"""What any trainer saves of a model: weights, optimiser moments and random state, as parts of a checkpoint.
 
 Tensors are in safetensors files and all else in JSON: nothing is unpickled.
 """

@@ -1,4 +1,4 @@
-"""Builds the components of a local run from its settings: questions, policy, tools, judge, bank, learner."""
+"""A local run: its components, made from its settings."""
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -6,16 +6,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from transformers import PreTrainedModel
 
 from rubricem_agent.data.prepare import read_training_set
-from rubricem_agent.learn.curriculum import Curriculum, QueryBatch
+from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
-from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
@@ -24,8 +22,6 @@ from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.audit import HeldOutAudit
-from rubricem_env.judge.group import Group
-from rubricem_env.judge.judgements import GroupJudgement
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubric_buffer import RubricBuffer
 from rubricem_env.tools.base import Toolbox
@@ -33,21 +29,19 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, criteria_of
 from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_env.world.questions import Question
-from rubricem_records.bank_items import Retrieved
-from rubricem_records.rollouts import Rollout
 from rubricem_records.run_record import RECORD_FOLDER
 from rubricem_records.run_recorder import RunRecorder
 
-from ..lora import add_lora
 from ..settings import with_run_seed
 from .learner import Learner
+from .policy import load_trained
 from .settings import LocalConfig, with_system
 
 Pending = dict[Ticket, Sequence[JudgedAttempt]]
 """Judged groups that wait for their reflection."""
 
 
-class Parts(NamedTuple):
+class Run(NamedTuple):
     """The components of a run."""
 
     config: LocalConfig
@@ -71,23 +65,6 @@ class Parts(NamedTuple):
     """None where nothing is recorded for the viewer."""
     audit: HeldOutAudit | None
     """None where no held-out judge scores rollouts."""
-
-
-class JudgedStep(NamedTuple):
-    """A step's rollouts, group by group, with their scores."""
-
-    batch: QueryBatch
-    version: int
-    """Updates of the weights that sampled it."""
-    groups: list[list[Rollout]]
-    trajectories: list[Group]
-    """The same rollouts as the judge reads them."""
-    judgements: tuple[GroupJudgement, ...]
-    true: list[tuple[float, ...]]
-    """The true quality of each rollout by stage, group by group: it audits the judge, and nothing that trains reads it. Empty
-    without truth."""
-    shown: dict[str, tuple[Retrieved, ...]]
-    """Lessons in the prompt of each question, by its key."""
 
 
 @asynccontextmanager
@@ -129,21 +106,10 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
     shared = [query.question for query in held_out if query.key in train]
     if shared:
         raise ConfigError(
-            f"{len(shared)} questions of {config.held_out_data} are in {config.data} too, such as {shared[0][:80]!r}; a "
-            "policy is evaluated on questions that it was not trained on. Remove them from one of the two."
+            f"{len(shared)} questions of {config.held_out_data} are in {config.data} too, such as {shared[0][:80]!r}; "
+            "a policy is evaluated on questions that it was not trained on. Remove them from one of the two."
         )
     return train, held_out, {}
-
-
-def load_trained(config: LocalConfig) -> PreTrainedModel:
-    """The model that is trained: in float32, or with updates in float32 beside its weights as they are saved."""
-    model = load_model(config.policy)
-    if config.lora is None:
-        model.to(dtype=torch.float32)  # type: ignore[call-arg]
-    else:
-        torch.manual_seed(config.seed)
-        add_lora(model, config.lora)
-    return model
 
 
 def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:
@@ -156,7 +122,7 @@ def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOu
     return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 
-def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Parts:
+def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
     """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
     Open seeds in the settings become the run's seed, so that the settings determine every draw.
@@ -208,10 +174,11 @@ def make_parts(config: LocalConfig, toolbox: Toolbox | None = None, judge: Built
     length += config.reference_tokens if config.meta_policy else 0
     if length > room:
         raise ConfigError(
-            f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, limits.max_tokens), and "
-            f"the policy's cache holds reflection.total_tokens {room}. Raise the last, or lower the others."
+            f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, "
+            f"limits.max_tokens), and the policy's cache holds reflection.total_tokens {room}. Raise the last, or "
+            "lower the others."
         )
-    return Parts(
+    return Run(
         config=config,
         learner=learner,
         policy=policy,

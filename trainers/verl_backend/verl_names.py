@@ -1,0 +1,11 @@
+"""The names under which veRL's registries have our trainers, transport, estimator and agent loop."""
+
+ASYNC = "rubricem_async"
+SYNC = "rubricem_sync"
+SEPARATE = "rubricem_separate"
+RAY = "ray"
+"""The transport of `cpu/transport.py`, by its name in veRL's registry."""
+ESTIMATOR = "rubricem"
+"""Our advantage estimator in veRL's registry."""
+AGENT_LOOP = "rubricem"
+"""The name of our agent loop in veRL."""
