@@ -32,6 +32,12 @@ def test_a_made_page_is_what_the_code_gives(name):
     assert page == load(name).render(), "the code has changed since; run `make docs-reference`"
 
 
+def test_the_tree_of_the_repository_is_what_the_modules_say():
+    tree = load("tree")
+    for page in tree.pages():
+        assert page.read_text(encoding="utf-8") == tree.render(page), f"{page.name}: run `make docs-reference`"
+
+
 def test_every_figure_is_what_its_script_draws(figures):
     drawn = {f"{figure().name}.svg": figure().render() for figure in figures.FIGURES}
     kept = {path.name: path.read_text(encoding="utf-8") for path in figures.FOLDER.iterdir()}
