@@ -70,21 +70,21 @@ def render() -> str:
 
 def groups(models: list[type[BaseModel]]) -> list[type[BaseModel]]:
     """Every model inside these, each once, in order of appearance."""
-    found: dict[type[BaseModel], None] = {}
+    nested: dict[type[BaseModel], None] = {}
     for model in models:
         for field in model.model_fields.values():
             for inner in models_in(field.annotation):
-                if inner not in found:
-                    found[inner] = None
-                    found.update(dict.fromkeys(groups([inner])))
-    return list(found)
+                if inner not in nested:
+                    nested[inner] = None
+                    nested.update(dict.fromkeys(groups([inner])))
+    return list(nested)
 
 
 def section(model: type[BaseModel]) -> str:
     """The docstring of a model, and a row for each key."""
-    told = field_docs(model)
+    meanings = field_docs(model)
     rows = [
-        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {told.get(name) or field.description or ''} |"
+        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {meanings.get(name) or field.description or ''} |"
         for name, field in model.model_fields.items()
     ]
     summary = inspect.cleandoc(model.__doc__ or "").replace("\n", " ")
@@ -93,7 +93,7 @@ def section(model: type[BaseModel]) -> str:
 
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
     """The strings under the fields, those of base classes included."""
-    told: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if base is not BaseModel and issubclass(base, BaseModel):
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
@@ -103,8 +103,8 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
                     and isinstance(after, ast.Expr)
                     and isinstance(after.value, ast.Constant)
                 ):
-                    told[before.target.id] = " ".join(str(after.value.value).split()).replace("|", "\\|")
-    return told  # fmt: skip
+                    meanings[before.target.id] = " ".join(str(after.value.value).split()).replace("|", "\\|")
+    return meanings
 
 
 def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
@@ -112,8 +112,8 @@ def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
     origin = get_origin(kind)
     if origin is Annotated:
         inner, *notes = get_args(kind)
-        marks = [mark for note in notes for mark in (note.metadata if isinstance(note, FieldInfo) else [note])]
-        return f"{kind_of(inner)}{bounds(marks)}"
+        limits = [limit for note in notes for limit in (note.metadata if isinstance(note, FieldInfo) else [note])]
+        return f"{kind_of(inner)}{bounds(limits)}"
     if origin in (Union, UnionType):
         named = [kind_of(part) for part in get_args(kind) if part is not NoneType]
         return " or ".join([*named, *(["none"] if NoneType in get_args(kind) else [])])
@@ -143,16 +143,16 @@ def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
     return f"{named}{bounds(field.metadata) if field else ''}"
 
 
-def bounds(marks: list[Any]) -> str:
+def bounds(limits: list[Any]) -> str:
     """The range, in words."""
     signs = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))
-    told = [
+    ranges = [
         f" {word} {value:g}"
-        for mark in marks
+        for limit in limits
         for name, word in signs
-        if (value := getattr(mark, name, None)) is not None
+        if (value := getattr(limit, name, None)) is not None
     ]
-    return "".join(told)  # fmt: skip
+    return "".join(ranges)
 
 
 def models_in(kind: Any) -> Iterator[type[BaseModel]]:
@@ -170,8 +170,10 @@ def default_of(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         own = type(value).model_fields
-        changed = {name: got for name, got in value if own[name].is_required() or got != own[name].get_default()}
-        return ", ".join(f"`{name}` {written(got)}" for name, got in changed.items()) or "its own"
+        changed = {
+            name: set_to for name, set_to in value if own[name].is_required() or set_to != own[name].get_default()
+        }
+        return ", ".join(f"`{name}` {written(set_to)}" for name, set_to in changed.items()) or "its own"
     return written(value)
 
 

@@ -90,7 +90,7 @@ def shortened(text: str) -> str:
     sentence = re.split(r"(?<=\.) (?=[A-Z`])", text.strip())[0].rstrip(".")
     if len(sentence) <= LONGEST:
         return sentence
-    ends = [found.start() for found in re.finditer(r"[,;:] | \(", sentence) if found.start() <= LONGEST]
+    ends = [match.start() for match in re.finditer(r"[,;:] | \(", sentence) if match.start() <= LONGEST]
     return sentence[: ends[-1]] if ends else sentence
 
 
