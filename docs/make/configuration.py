@@ -27,8 +27,8 @@ INTRODUCTION = """# Configuration
 
 <!-- Made by docs/make/configuration.py from the models; `make docs-reference` regenerates it. -->
 
-Every key of every settings file, generated from the models that validate them. Unknown keys are refused with the nearest
-known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
+This page has every key of every settings file. It is made from the models that validate them. Unknown keys are refused
+with the nearest known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
 a group of keys: `rubricem train local_almanac steps=48 'loss={kl_coefficient: 0.01}'`.
 """
 
@@ -61,7 +61,7 @@ def render() -> str:
     for root in ROOTS:
         parts.append(f"## {root.title}\n\n{root.where}\n\n{section(root.model)}")
         shown.add(root.model)
-    parts.append("## Groups of keys\n\nNested settings, each under the name of its class.\n")
+    parts.append("## Groups of keys\n\nThese are the nested settings, each under the name of its class.\n")
     for model in groups([root.model for root in ROOTS]):
         if model not in shown:
             parts.append(f"### {model.__name__.removeprefix('_')}\n\n{section(model)}")
