@@ -18,8 +18,8 @@ LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)")
 
 def blocks():
     for page in PAGES:
-        for number, found in enumerate(BLOCK.finditer(page.read_text(encoding="utf-8")), 1):
-            yield pytest.param(found[1], id=f"{page.relative_to(ROOT)}-{number}")
+        for number, block in enumerate(BLOCK.finditer(page.read_text(encoding="utf-8")), 1):
+            yield pytest.param(block[1], id=f"{page.relative_to(ROOT)}-{number}")
 
 
 @pytest.mark.parametrize("code", list(blocks()))
@@ -34,9 +34,9 @@ DEEP_IMPORT = re.compile(r"^\s*(?:from|import) ((?:rubricem_env|rubricem_agent|t
 def test_pages_and_recipes_import_from_packages():
     recipes = (path for path in (ROOT / "docs" / "adapters").rglob("*") if path.suffix in (".py", ".md", ".txt"))
     deep = {
-        str(path.relative_to(ROOT)): found
+        str(path.relative_to(ROOT)): names
         for path in (*PAGES, *recipes)
-        if (found := DEEP_IMPORT.findall(path.read_text(encoding="utf-8")))
+        if (names := DEEP_IMPORT.findall(path.read_text(encoding="utf-8")))
     }
     assert deep == {}
 
@@ -47,14 +47,14 @@ def sessions():
         text = "".join(CONSOLE.findall(page.read_text(encoding="utf-8")))
         if text:
             steps = [step.partition("\n") for step in re.split(rf"^{re.escape(PROMPT)}", text, flags=re.MULTILINE)[1:]]
-            yield pytest.param([(command, told) for command, _, told in steps], id=str(page.relative_to(ROOT)))
+            yield pytest.param([(command, expected) for command, _, expected in steps], id=str(page.relative_to(ROOT)))
 
 
 @pytest.mark.parametrize("session", list(sessions()))
 def test_the_commands_of_a_page_print_what_it_says(session, tmp_path):
-    for command, told in session:
+    for command, expected in session:
         _, printed = run(Path(sys.executable).parent, command, tmp_path)
-        assert fits(printed, told), f"$ {command}\n{printed}"
+        assert fits(printed, expected), f"$ {command}\n{printed}"
 
 
 def run(programs, command, folder):
@@ -74,9 +74,9 @@ def run(programs, command, folder):
     return done.returncode, done.stdout
 
 
-def fits(printed: str, told: str) -> bool:
+def fits(printed: str, expected: str) -> bool:
     """Whether a page tells what was printed; a line of three dots stands for any lines, blanks at ends for nothing."""
-    lines = [line.rstrip() for line in told.strip("\n").split("\n")]
+    lines = [line.rstrip() for line in expected.strip("\n").split("\n")]
     pattern = "".join(r"(?:.*\n)*?" if line == "..." else re.escape(line) + r"[ ]*\n" for line in lines)
     return re.fullmatch(pattern, printed.strip("\n") + "\n") is not None
 

@@ -57,9 +57,13 @@ def section(words: tuple[str, ...], command: Any) -> str:
     """One command: its help, usage and parameters."""
     arguments = [option for option in command.params if option.param_type_name == "argument"]
     options = [option for option in command.params if option.param_type_name == "option" and option.name != "help"]
-    usage = " ".join([*words, *(metavar(one) for one in arguments), *(["[OPTIONS]"] if options else [])])
-    rows = [f"| `{metavar(one)}` | {told(one)} | {default(one)} |" for one in arguments]
-    rows += [f"| {flags(one)} | {told(one)} | {default(one)} |" for one in options if one.name not in SHARED]
+    usage = " ".join([*words, *(metavar(argument) for argument in arguments), *(["[OPTIONS]"] if options else [])])
+    rows = [f"| `{metavar(argument)}` | {help_of(argument)} | {default(argument)} |" for argument in arguments]
+    rows += [
+        f"| {flags(option)} | {help_of(option)} | {default(option)} |"
+        for option in options
+        if option.name not in SHARED
+    ]
     table = ["| | | default |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join(
         [f"## {' '.join(words[1:])}", "", inspect.cleandoc(command.help or ""), "", f"    {usage}", "", *table]
@@ -86,7 +90,7 @@ def flags(option: Any) -> str:
     return " ".join([names, ", ".join(f"`{getattr(choice, 'value', choice)}`" for choice in choices)]).rstrip()
 
 
-def told(option: Any) -> str:
+def help_of(option: Any) -> str:
     """Its help text, and the variable that may replace it."""
     text = " ".join((option.help or "").split()).replace("|", "\\|")
     return f"{text} Or `{option.envvar}`." if getattr(option, "envvar", None) else text

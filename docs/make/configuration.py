@@ -28,8 +28,8 @@ INTRODUCTION = """# Configuration
 
 <!-- Made by docs/make/configuration.py from the models; `make docs-reference` regenerates it. -->
 
-Every key of every settings file, generated from the models that validate them. Unknown keys are refused with the nearest
-known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
+This page has every key of every settings file. It is made from the models that validate them. Unknown keys are refused
+with the nearest known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
 a group of keys: `rubricem train local_almanac steps=48 'loss={kl_coefficient: 0.01}'`.
 """
 
@@ -62,7 +62,7 @@ def render() -> str:
     for root in ROOTS:
         parts.append(f"## {root.title}\n\n{root.where}\n\n{section(root.model)}")
         shown.add(root.model)
-    parts.append("## Groups of keys\n\nNested settings, each under the name of its class.\n")
+    parts.append("## Groups of keys\n\nThese are the nested settings, each under the name of its class.\n")
     for model in groups([root.model for root in ROOTS]):
         if model not in shown:
             parts.append(f"### {model.__name__.removeprefix('_')}\n\n{section(model)}")
@@ -71,21 +71,21 @@ def render() -> str:
 
 def groups(models: list[type[BaseModel]]) -> list[type[BaseModel]]:
     """Every model inside these, each once, in order of appearance."""
-    found: dict[type[BaseModel], None] = {}
+    nested: dict[type[BaseModel], None] = {}
     for model in models:
         for field in model.model_fields.values():
             for inner in models_in(field.annotation):
-                if inner not in found:
-                    found[inner] = None
-                    found.update(dict.fromkeys(groups([inner])))
-    return list(found)
+                if inner not in nested:
+                    nested[inner] = None
+                    nested.update(dict.fromkeys(groups([inner])))
+    return list(nested)
 
 
 def section(model: type[BaseModel]) -> str:
     """The docstring of a model, and a row for each key."""
-    told = field_docs(model)
+    meanings = field_docs(model)
     rows = [
-        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {told.get(name) or field.description or ''} |"
+        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {meanings.get(name) or field.description or ''} |"
         for name, field in model.model_fields.items()
     ]
     summary = inspect.cleandoc(model.__doc__ or "").replace("\n", " ")
@@ -94,7 +94,7 @@ def section(model: type[BaseModel]) -> str:
 
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
     """The strings under the fields, those of base classes included."""
-    told: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if base is not BaseModel and issubclass(base, BaseModel):
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
@@ -104,8 +104,8 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
                     and isinstance(after, ast.Expr)
                     and isinstance(after.value, ast.Constant)
                 ):
-                    told[before.target.id] = " ".join(str(after.value.value).split()).replace("|", "\\|")
-    return told  # fmt: skip
+                    meanings[before.target.id] = " ".join(str(after.value.value).split()).replace("|", "\\|")
+    return meanings
 
 
 def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
@@ -113,8 +113,8 @@ def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
     origin = get_origin(kind)
     if origin is Annotated:
         inner, *notes = get_args(kind)
-        marks = [mark for note in notes for mark in (note.metadata if isinstance(note, FieldInfo) else [note])]
-        return f"{kind_of(inner)}{bounds(marks)}"
+        limits = [limit for note in notes for limit in (note.metadata if isinstance(note, FieldInfo) else [note])]
+        return f"{kind_of(inner)}{bounds(limits)}"
     if origin in (Union, UnionType):
         named = [kind_of(part) for part in get_args(kind) if part is not NoneType]
         return " or ".join([*named, *(["none"] if NoneType in get_args(kind) else [])])
@@ -144,16 +144,16 @@ def kind_of(kind: Any, field: FieldInfo | None = None) -> str:
     return f"{named}{bounds(field.metadata) if field else ''}"
 
 
-def bounds(marks: list[Any]) -> str:
+def bounds(limits: list[Any]) -> str:
     """The range, in words."""
     signs = (("ge", "from"), ("gt", "above"), ("le", "to"), ("lt", "below"))
-    told = [
+    ranges = [
         f" {word} {value:g}"
-        for mark in marks
+        for limit in limits
         for name, word in signs
-        if (value := getattr(mark, name, None)) is not None
+        if (value := getattr(limit, name, None)) is not None
     ]
-    return "".join(told)  # fmt: skip
+    return "".join(ranges)
 
 
 def models_in(kind: Any) -> Iterator[type[BaseModel]]:
@@ -171,8 +171,10 @@ def default_of(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         own = type(value).model_fields
-        changed = {name: got for name, got in value if own[name].is_required() or got != own[name].get_default()}
-        return ", ".join(f"`{name}` {written(got)}" for name, got in changed.items()) or "its own"
+        changed = {
+            name: set_to for name, set_to in value if own[name].is_required() or set_to != own[name].get_default()
+        }
+        return ", ".join(f"`{name}` {written(set_to)}" for name, set_to in changed.items()) or "its own"
     return written(value)
 
 

@@ -17,14 +17,14 @@ def scaffold() -> Drawing:
         ("Review", "<review>", ("rubric_review", "writing_plan", "")),
         ("Answer", "<answer>", ("claims in <cite>", "", "")),
     )
-    for place, (name, tag, inside) in enumerate(insides):
-        x = 10 + place * 190
+    for index, (name, tag, inside) in enumerate(insides):
+        x = 10 + index * 190
         draw.box((x, 40), (170, 130), kind=name.lower())
         draw.text((x + 85, 64), name, style="bold", anchor="middle")
         draw.text((x + 85, 86), tag, style="code", anchor="middle")
         for number, line in enumerate(inside):
             draw.text((x + 85, 112 + number * 18), line, style="soft", anchor="middle")
-        if place:
+        if index:
             draw.arrow((x - 20, 105), (x - 2, 105))
     draw.box((185, 200), (200, 36), "tool output, made inert")
     draw.arrow((260, 172), (260, 198))
@@ -86,7 +86,7 @@ def memory() -> Drawing:
     draw.box((660, 50), (90, 90), "Rubric\nbank", kind="plan")
     for x in (142, 312, 482, 622):
         draw.arrow((x, 95), (x + 36, 95))
-    draw.text((500, 52), "best sound one", style="soft", anchor="middle")
+    draw.text((500, 52), "best valid one", style="soft", anchor="middle")
     draw.box((335, 180), (160, 44), "reflection reward", kind="review")
     draw.arrow((415, 132), (415, 178))
     draw.text((425, 160), "all of them", style="soft")
@@ -104,20 +104,20 @@ def credit() -> Drawing:
     scores = ("1.0", "0.5", "0.0", "1.0")
     returns = ("2.0", "1.3", "0.8", "1.0")
     matrix = (("1", "0.4", "0.6", "0.8"), ("0", "1", "0.4", "0.8"), ("0", "0", "1", "0.8"), ("0", "0", "0", "1"))
-    for place, (stage, score) in enumerate(zip(STAGES, scores, strict=True)):
-        draw.box((10 + place * 72, 32), (66, 50), f"{score}\n{stage}", kind=stage)
+    for index, (stage, score) in enumerate(zip(STAGES, scores, strict=True)):
+        draw.box((10 + index * 72, 32), (66, 50), f"{score}\n{stage}", kind=stage)
     draw.text((330, 22), "matrix: what stage k (row) earns of stage j (column)", style="soft")
     for row, (stage, cells) in enumerate(zip(STAGES, matrix, strict=True)):
         draw.text((330, 62 + row * 34), stage, style="soft")
         for column, cell in enumerate(cells):
             draw.box((400 + column * 56, 40 + row * 34), (52, 32), cell, kind=stage if cell != "0" else "box")
     draw.text((10, 120), "returns G = R through the matrix", style="soft")
-    for place, (stage, value) in enumerate(zip(STAGES, returns, strict=True)):
-        draw.box((10 + place * 72, 130), (66, 50), f"{value}\n{stage}", kind=stage)
+    for index, (stage, value) in enumerate(zip(STAGES, returns, strict=True)):
+        draw.box((10 + index * 72, 130), (66, 50), f"{value}\n{stage}", kind=stage)
     draw.arrow((150, 84), (150, 108))
     draw.text((10, 218), "advantages A over the group, stage by stage", style="soft")
-    for place, stage in enumerate(STAGES):
-        draw.box((10 + place * 72, 228), (66, 50), f"+1\n{stage}", kind=stage)
+    for index, stage in enumerate(STAGES):
+        draw.box((10 + index * 72, 228), (66, 50), f"+1\n{stage}", kind=stage)
     draw.arrow((150, 182), (150, 206))
     draw.text((330, 212), "every policy token of a stage has the stage's A;", style="soft")
     draw.text((330, 230), "prompt and tool tokens have none", style="soft")

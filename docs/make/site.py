@@ -2,8 +2,8 @@
 
 For language models the site has `llms.txt`, a list of all pages with what each is about, and every page as Markdown.
 
-A hook of MkDocs (ci/lanes/docs/mkdocs.yml). The pages themselves read the same in a repository browser: links to files, images, and
-equations in the notation that it knows.
+It is a hook of MkDocs (ci/lanes/docs/mkdocs.yml). The pages read the same in a repository browser, which knows the links to
+files, the images, and the notation of the equations.
 """
 
 import html
@@ -35,8 +35,8 @@ def on_files(files, config):
         text = FENCED.sub("", (docs / page.src_uri).read_text(encoding="utf-8"))
         targets = (outside(docs, page.src_uri, target) for _, target, _ in LINK.findall(text))
         wanted |= {target for target in targets if target is not None}
-    made = [File.generated(config, f"source/{path}.md", content=source_page(path)) for path in sorted(wanted)]
-    return Files([*files, *made])
+    pages = [File.generated(config, f"source/{path}.md", content=source_page(path)) for path in sorted(wanted)]
+    return Files([*files, *pages])
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -47,27 +47,27 @@ def on_page_markdown(markdown, page, config, files):
     docs = Path(config["docs_dir"])
     here = posixpath.dirname(uri)
 
-    def linked(found):
-        text, target = found[1], found[2]
+    def link(match):
+        text, target = match[1], match[2]
         path = outside(docs, uri, target)
         if path is None:
             is_folder = (docs / here / target).is_dir()
-            return text if is_folder else found[0]
+            return text if is_folder else match[0]
         line = line_of(path, text.strip("`"))
         return f"[{text}]({posixpath.relpath(f'source/{path}.md', here or '.')}{f'#L-{line}' if line else ''})"
 
-    def drawn(found):
-        svg = (docs / here / found[2]).read_text(encoding="utf-8")
-        return f'<figure class="drawn" role="img" aria-label="{html.escape(found[1])}">\n{svg.strip()}\n</figure>'
+    def inline_figure(match):
+        svg = (docs / here / match[2]).read_text(encoding="utf-8")
+        return f'<figure class="drawn" role="img" aria-label="{html.escape(match[1])}">\n{svg.strip()}\n</figure>'
 
     parts = FENCED.split(markdown)
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if part.startswith(MATH):
-            parts[place] = convert(part.removeprefix(MATH).removesuffix("```").strip(), display="block")
-        elif place % 2 == 0:
-            text = FIGURE.sub(drawn, LINK.sub(linked, part))
+            parts[index] = convert(part.removeprefix(MATH).removesuffix("```").strip(), display="block")
+        elif index % 2 == 0:
+            text = FIGURE.sub(inline_figure, LINK.sub(link, part))
             # In a span: a paragraph that begins with <math> would be taken for a block of HTML.
-            parts[place] = INLINE_MATH.sub(lambda found: f"<span>{convert(found[1], display='inline')}</span>", text)
+            parts[index] = INLINE_MATH.sub(lambda match: f"<span>{convert(match[1], display='inline')}</span>", text)
     return "".join(parts)
 
 

@@ -32,10 +32,16 @@ def test_a_made_page_is_what_the_code_gives(name):
     assert page == load(name).render(), "the code has changed since; run `make docs-reference`"
 
 
+def test_the_tree_of_the_repository_is_what_the_modules_say():
+    tree = load("tree")
+    for page in tree.pages():
+        assert page.read_text(encoding="utf-8") == tree.render(page), f"{page.name}: run `make docs-reference`"
+
+
 def test_every_figure_is_what_its_script_draws(figures):
     drawn = {f"{figure().name}.svg": figure().render() for figure in figures.FIGURES}
-    kept = {path.name: path.read_text(encoding="utf-8") for path in figures.FOLDER.iterdir()}
-    assert kept == drawn, "run `make docs-figures`"
+    committed = {path.name: path.read_text(encoding="utf-8") for path in figures.FOLDER.iterdir()}
+    assert committed == drawn, "run `make docs-figures`"
 
 
 def test_every_chart_is_what_its_data_give():
@@ -70,7 +76,7 @@ def test_every_page_of_the_site_can_be_reached():
         )
     )
     # Below hubs/ stand the folders of the hubs with READMEs of their own, which the site leaves out.
-    there = {page for path in DOCS.rglob("*.md") if not (page := path.relative_to(DOCS).as_posix()).startswith("hubs/")}
-    there.add("hubs/README.md")
-    assert there - listed == set(), "add it to nav in ci/lanes/docs/mkdocs.yml"
-    assert listed - there == set()
+    pages = {page for path in DOCS.rglob("*.md") if not (page := path.relative_to(DOCS).as_posix()).startswith("hubs/")}
+    pages.add("hubs/README.md")
+    assert pages - listed == set(), "add it to nav in ci/lanes/docs/mkdocs.yml"
+    assert listed - pages == set()

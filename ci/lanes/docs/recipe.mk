@@ -16,6 +16,7 @@ docs-figures:  ## draw the charts of the documents
 docs-reference: $(VENV)/.installed-test  ## write the reference pages from the code
 	.venv/bin/python docs/make/configuration.py
 	.venv/bin/python docs/make/commands.py
+	.venv/bin/python docs/make/tree.py
 
 $(DOCS)/.installed: ci/lanes/docs/lock.txt
 	timeout --kill-after=5s 180 $(PYTHON) -m venv $(DOCS)

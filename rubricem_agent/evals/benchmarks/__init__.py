@@ -1,1 +1,1 @@
-"""rubricem_agent.evals.benchmarks."""
+"""The benchmarks, one file each: its file format, its arithmetic, its grader."""

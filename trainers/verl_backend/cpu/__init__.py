@@ -1,1 +1,1 @@
-"""trainers.verl_backend.cpu."""
+"""What only a run on CPUs needs."""
