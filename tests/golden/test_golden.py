@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.look import summary
 from rubricem_agent.cli.main import app
 from rubricem_env.domain.trajectory import load_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in HERE.glob("*.expected.json"))

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
@@ -11,6 +10,7 @@ from rubricem_env.domain.trajectory import ToolCall, dump_trajectory
 from rubricem_env.env.episode import INCOMPLETE_CALL_NOTICE, NO_ACTION_NOTICE, OVER_BUDGET_NOTICE
 from rubricem_env.judge.prompting import render_stages
 from rubricem_env.judge.rules_judge import gather_facts
+from rubricem_env.scaffold.parsed import parse_trajectory, unfounded_claims
 from rubricem_env.scaffold.untrusted import is_inert
 from rubricem_env.testing.judges import ANSWER, attempt
 from rubricem_env.tools.render import render_notice

@@ -1,11 +1,11 @@
 """Pages and policies that forge structure: no tool text may end an episode, lend a citation or move a stage."""
 
 import pytest
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.lexer import find_tags
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 from rubricem_env.scaffold.untrusted import neutralize, restore
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from research.reading_test import Statement, by_band, main, statements
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Segment, Trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 PAGES = """<tool_output>
 <snippet id="S_1">Amber Crow sheet | https://almanac.example/d001

@@ -6,13 +6,13 @@ from importlib import resources
 
 import pytest
 from hypothesis import given, strategies as st
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.prompting import agent_prompt, fill, prompt_from_text, read_prompt
 from rubricem_agent.reflection.candidates import reflection_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Segment, Trajectory
 from rubricem_env.scaffold.grammar import GRAMMAR
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 
 def test_a_prompt_s_hash_is_that_of_its_file():

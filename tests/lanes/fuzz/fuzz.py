@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.cli.look import read_credit_file
 from rubricem_agent.config import load_tools_config
@@ -51,6 +50,7 @@ from rubricem_env.judge.llm_judge import AskSettings, LLMJudge
 from rubricem_env.judge.rubrics import RubricBuffer, RubricSet, read_rubrics
 from rubricem_env.llm.limits import RetryPolicy
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 from rubricem_env.testing.judges import QUESTION, attempt
 from rubricem_env.testing.loopback import serve_loopback

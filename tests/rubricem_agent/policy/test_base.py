@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.policy.base import LOOP_SPAN, TINY_SYSTEM, Listener, Sampling, TurnWatch, is_looping, model_folder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
@@ -11,6 +10,7 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import query_of, shipped_toolbox
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 from hypothesis import given, strategies as st
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.reflection.candidates import ReflectionError, render_transcript
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 ANSWER = "<answer>" + "final " * 20 + "</answer>"
 

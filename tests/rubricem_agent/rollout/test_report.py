@@ -1,10 +1,10 @@
 """A rollout for people: sources with titles and addresses, and why there is no answer."""
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report, shown_sources, sources_in
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.render import render_observation
 
 

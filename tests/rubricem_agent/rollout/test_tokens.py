@@ -6,7 +6,6 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_agent.policy.base import Opening, Sampling
 from rubricem_agent.policy.local import policy_tokenizer
@@ -15,6 +14,7 @@ from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.rollout.tokens import NO_STAGE, RolloutTokens, label_tokens
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
 

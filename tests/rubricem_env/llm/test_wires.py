@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.base import ChatRequest
+from rubricem_env.llm.base import ChatRequest, without_thoughts
 from rubricem_env.llm.openai_compatible import ChatWire, OpenAICompatibleModel
 from rubricem_env.llm.usage import Usage
 from rubricem_env.llm.wires import MessagesWire, ResponsesWire
@@ -150,6 +150,23 @@ MESSAGE = {
         "output_tokens": 7,
     },
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("<think>a</think> b", "b"),
+        ("<think>a</think><think>c</think>b", "b"),
+        ("a thought</think> b", "b"),
+        ("<think>never closed", ""),
+        ('{"said": "a </think> tag"}', '{"said": "a </think> tag"}'),
+        (' ["</think>"]', ' ["</think>"]'),
+        ("```json\n</think>", "```json\n</think>"),
+        ("says <think> and </think>", "says <think> and </think>"),
+    ],
+)
+def test_a_thought_is_left_out_and_an_answer_that_holds_its_tag_is_not_cut(text, left):
+    assert without_thoughts(text) == left
 
 
 async def test_a_message_is_read_without_its_thinking():
