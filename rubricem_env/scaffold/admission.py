@@ -101,6 +101,8 @@ _RESTRICTED = re.compile(
 """Registries that give names to institutions alone: nobody else can own such a host."""
 PUBLIC_SITES = frozenset(TABLES["public_sites"].split())
 """Sites that a lesson may name as a source wherever it knows them from; a name without a path opens nothing but these."""
+_WINDOW = 64
+"""Characters before and after a host that decide about it."""
 _FILE = re.compile(r"\.(?:py|md|pt|rs|so|ps|pl|ml|sh|cc)$")
 _MOTION = re.compile(
     r"\b(?:go\s+to|visit|fetch|open|ask|see|use|try|from|at|on|via|load|download|browse|contact|trust|cites?|start\s+at)\s+(?:the\s+)?[\"'`(]?$",
@@ -136,7 +138,9 @@ def _is_address(found: re.Match[str], text: str, shown: ShownText | None) -> boo
         return False
     # The last part that ends a host counts: "cdc.gov.evil.com" is none of cdc.gov.
     host = ".".join(labels[: tops[-1] + 1]).lower()
-    before, after = text[: found.start()], text[found.end() :]
+    # A window, since a text of many names would be copied once for each.
+    before = text[max(0, found.start() - _WINDOW) : found.start()]
+    after = text[found.end() : found.end() + _WINDOW]
     if found["path"]:
         return True
     if _RESTRICTED.search(host) or any(host == site or host.endswith(f".{site}") for site in PUBLIC_SITES):

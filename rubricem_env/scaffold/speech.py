@@ -52,14 +52,28 @@ _MENTION = re.compile(
 )
 
 
+_LONG_WORD = re.compile(r"(\w{64})\w+")
+"""No language has so long a word. Its rest is left out, since patterns take quadratic time within one word."""
+_WINDOW = 1_000
+"""Characters of a sentence, before or after a passage, that decide about it: so the time grows with the text's length."""
+
+
+def _before(text: str, found: re.Match[str]) -> str:
+    return text[max(0, found.start() - _WINDOW) : found.start()]
+
+
+def _after(text: str, found: re.Match[str]) -> str:
+    return text[found.end() : found.end() + _WINDOW]
+
+
 def _is_directive(before: str) -> bool:
     """Whether a verb after this text, in its sentence, orders something; "models ignore" and "do not ignore" do not."""
     if _MENTION.search(before):
         return False
-    found = re.search(r"([\w'’]+)\s*$", before)
-    if found is None:
+    words = re.split(r"[^\w'’]+", before.rstrip())
+    if not words[-1]:
         return True
-    last = found[1].lower().replace("’", "'")
+    last = words[-1].lower().replace("’", "'")
     if last == "to":
         return _MISTAKE.search(before.rstrip()) is None
     if last in _NOT_DIRECTIVE:
@@ -121,10 +135,10 @@ _MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[0-9])\w+|\b\w*(?<=[a-z])[@$]\w*", _FL
 
 def find_speech(text: str) -> Speech | None:
     """The first passage that speaks to a model or to a judge; None where the text speaks of its subject alone."""
-    sentences = _SENTENCE.split(fold(text))
+    sentences = _SENTENCE.split(_shortened(fold(text)))
     found = (one for sentence in sentences for form in _forms(sentence) for one in (*_requests(form), *_orders(form)))
     # In small letters, since the cases of a letter may look like different Latin ones.
-    small = _SENTENCE.split(fold(text.lower()))
+    small = _SENTENCE.split(_shortened(fold(text.lower())))
     others = (one for sentence in small for form in _forms(sentence) for one in _foreign(form))
     return next(found, None) or next(others, None)
 
@@ -134,11 +148,11 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
 
     A criterion describes attempts, and a lesson research: neither has a reason to. Quotations do not count.
     """
-    said = _QUOTED.sub(" ", fold(text))
+    said = _shortened(_QUOTED.sub(" ", fold(text)))
     for pattern in (_RELATIONS["of_itself"], _RELATIONS["evaluates_here"], *((_TO_READER,) if is_criterion else ())):
         if found := pattern.search(said):
             return "order", found[0]
-    left = (found for found in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: found.start()]))
+    left = (found for found in _RELATIONS["leaves_task"].finditer(said) if _is_directive(_before(said, found)))
     return next((("order", found[0]) for found in left), None)
 
 
@@ -166,6 +180,11 @@ def find_foreign(text: str, question: str) -> str | None:
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
+def _shortened(text: str) -> str:
+    """The text without the rests of words that are too long."""
+    return _LONG_WORD.sub(r"\1", text)
+
+
 def _forms(folded: str) -> Iterator[str]:
     """The sentence as a reader may take it.
 
@@ -185,14 +204,14 @@ def _forms(folded: str) -> Iterator[str]:
 def _foreign(text: str) -> Iterator[Speech]:
     for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
         for found in pattern.finditer(text):
-            if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(text[: found.start()]):
+            if not _IN_ENGLISH.fullmatch(found[0]) and not _NEGATED.search(_before(text, found)):
                 yield kind, found[0]
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
     for found in _RELATIONS["disregards"].finditer(sentence):
-        after = sentence[found.end() :]
-        if not _is_directive(sentence[: found.start()]):
+        after = _after(sentence, found)
+        if not _is_directive(_before(sentence, found)):
             continue
         passage = found[0]
         if found["said"] or found["asked"]:
@@ -204,7 +223,7 @@ def _orders(sentence: str) -> Iterator[Speech]:
         if is_readers or (not is_owned and (found["named"] or _OF_READER.search(passage))):
             yield "order", passage
     for found in _ORDERS.finditer(sentence):
-        before = sentence[: found.start()]
+        before = _before(sentence, found)
         is_dictated = re.match(r"(?:answer|reply|respond)\b", found[0], _FLAGS) is None or _is_directive(before)
         if is_dictated and not _MENTION.search(before):
             yield "order", found[0]
@@ -216,17 +235,17 @@ def _requests(sentence: str) -> Iterator[Speech]:
         if found is not None:
             yield "score_request", found[0]
     for found in _RELATIONS["grants_max"].finditer(sentence):
-        is_scale = _SCALE.match(sentence[found.end() :]) is not None and not _WORK_WORD.search(found["to"])
-        if _is_directive(sentence[: found.start()]) and not is_scale:
+        is_scale = _SCALE.match(_after(sentence, found)) is not None and not _WORK_WORD.search(found["to"])
+        if _is_directive(_before(sentence, found)) and not is_scale:
             yield "score_request", found[0]
     for found in _RELATIONS["grants_number"].finditer(sentence):
         of_work = _WORK_WORD.search(found["to"]) or (
-            not found["to"].strip() and _WORK_WORD.search(sentence[found.end() :])
+            not found["to"].strip() and _WORK_WORD.search(_after(sentence, found))
         )
-        if of_work and _is_directive(sentence[: found.start()]):
+        if of_work and _is_directive(_before(sentence, found)):
             yield "score_request", found[0]
     for found in _RELATIONS["receives"].finditer(sentence):
-        if not _SCALE.match(sentence[found.end() :]):
+        if not _SCALE.match(_after(sentence, found)):
             yield "score_request", found[0]
 
 
