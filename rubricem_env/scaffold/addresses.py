@@ -46,6 +46,8 @@ PUBLIC_SITES = frozenset(TABLES["public_sites"].split())
 
 A name without a path opens nothing but these.
 """
+_WINDOW = 64
+"""Characters before and after a host that decide about it."""
 _FILE = re.compile(r"\.(?:py|md|pt|rs|so|ps|pl|ml|sh|cc)$")
 _MOTION = re.compile(
     r"\b(?:go\s+to|visit|fetch|open|ask|see|use|try|from|at|on|via|load|download|browse|contact|trust|cites?"
@@ -85,7 +87,9 @@ def _is_address(dotted: re.Match[str], text: str, shown: ShownText | None) -> bo
         return False
     # The last part that ends a host counts: "cdc.gov.evil.com" is none of cdc.gov.
     host = ".".join(labels[: tops[-1] + 1]).lower()
-    before, after = text[: dotted.start()], text[dotted.end() :]
+    # A window, since a text of many names would be copied once for each.
+    before = text[max(0, dotted.start() - _WINDOW) : dotted.start()]
+    after = text[dotted.end() : dotted.end() + _WINDOW]
     if dotted["path"]:
         return True
     if _RESTRICTED.search(host) or any(host == site or host.endswith(f".{site}") for site in PUBLIC_SITES):

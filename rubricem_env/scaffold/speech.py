@@ -63,14 +63,28 @@ _MENTION = re.compile(
 )
 
 
+_LONG_WORD = re.compile(r"(\w{64})\w+")
+"""No language has so long a word. Its rest is left out, since patterns take quadratic time within one word."""
+_WINDOW = 1_000
+"""Characters of a sentence, before or after a passage, that decide about it: so the time grows with the text's length."""
+
+
+def _before(text: str, match: re.Match[str]) -> str:
+    return text[max(0, match.start() - _WINDOW) : match.start()]
+
+
+def _after(text: str, match: re.Match[str]) -> str:
+    return text[match.end() : match.end() + _WINDOW]
+
+
 def _is_directive(before: str) -> bool:
     """Whether a verb after this text, in its sentence, orders something; "models ignore" and "do not ignore" do not."""
     if _MENTION.search(before):
         return False
-    word = re.search(r"([\w'’]+)\s*$", before)
-    if word is None:
+    last_word = re.split(r"[^\w'’]+", before.rstrip())[-1]
+    if not last_word:
         return True
-    last = word[1].lower().replace("’", "'")
+    last = last_word.lower().replace("’", "'")
     if last == "to":
         return _MISTAKE.search(before.rstrip()) is None
     if last in _NOT_DIRECTIVE:
@@ -137,12 +151,12 @@ _MIXED = re.compile(r"\b(?=\w*[a-z])(?=\w*[0-9])\w+|\b\w*(?<=[a-z])[@$]\w*", _FL
 
 def find_speech(text: str) -> Speech | None:
     """The first passage that speaks to a model or to a judge; None where the text speaks of its subject alone."""
-    sentences = _SENTENCE.split(fold(text))
+    sentences = _SENTENCE.split(_shortened(fold(text)))
     english = (
         speech for sentence in sentences for form in _forms(sentence) for speech in (*_requests(form), *_orders(form))
     )
     # In small letters, since the cases of a letter may look like different Latin ones.
-    small = _SENTENCE.split(fold(text.lower()))
+    small = _SENTENCE.split(_shortened(fold(text.lower())))
     others = (speech for sentence in small for form in _forms(sentence) for speech in _foreign(form))
     return next(english, None) or next(others, None)
 
@@ -152,11 +166,11 @@ def find_misplaced(text: str, *, is_criterion: bool) -> Speech | None:
 
     A criterion describes attempts, and a lesson research: neither has a reason to. Quotations do not count.
     """
-    said = _QUOTED.sub(" ", fold(text))
+    said = _shortened(_QUOTED.sub(" ", fold(text)))
     for pattern in (_RELATIONS["of_itself"], _RELATIONS["evaluates_here"], *((_TO_READER,) if is_criterion else ())):
         if match := pattern.search(said):
             return Speech("order", match[0])
-    matches = (match for match in _RELATIONS["leaves_task"].finditer(said) if _is_directive(said[: match.start()]))
+    matches = (match for match in _RELATIONS["leaves_task"].finditer(said) if _is_directive(_before(said, match)))
     return next((Speech("order", match[0]) for match in matches), None)
 
 
@@ -185,6 +199,11 @@ def find_foreign(text: str, question: str) -> str | None:
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
+def _shortened(text: str) -> str:
+    """The text without the rests of words that are too long."""
+    return _LONG_WORD.sub(r"\1", text)
+
+
 def _forms(folded: str) -> Iterator[str]:
     """The sentence as a reader may take it.
 
@@ -204,14 +223,14 @@ def _forms(folded: str) -> Iterator[str]:
 def _foreign(text: str) -> Iterator[Speech]:
     for kind, pattern in _IN_LATIN if text.isascii() else _FOREIGN:
         for match in pattern.finditer(text):
-            if not _IN_ENGLISH.fullmatch(match[0]) and not _NEGATED.search(text[: match.start()]):
+            if not _IN_ENGLISH.fullmatch(match[0]) and not _NEGATED.search(_before(text, match)):
                 yield Speech(kind, match[0])
 
 
 def _orders(sentence: str) -> Iterator[Speech]:
     for match in _RELATIONS["disregards"].finditer(sentence):
-        after = sentence[match.end() :]
-        if not _is_directive(sentence[: match.start()]):
+        after = _after(sentence, match)
+        if not _is_directive(_before(sentence, match)):
             continue
         passage = match[0]
         if match["said"] or match["asked"]:
@@ -223,7 +242,7 @@ def _orders(sentence: str) -> Iterator[Speech]:
         if is_readers or (not is_owned and (match["named"] or _OF_READER.search(passage))):
             yield Speech("order", passage)
     for match in _ORDERS.finditer(sentence):
-        before = sentence[: match.start()]
+        before = _before(sentence, match)
         is_dictated = re.match(r"(?:answer|reply|respond)\b", match[0], _FLAGS) is None or _is_directive(before)
         if is_dictated and not _MENTION.search(before):
             yield Speech("order", match[0])
@@ -235,17 +254,17 @@ def _requests(sentence: str) -> Iterator[Speech]:
         if match is not None:
             yield Speech("score_request", match[0])
     for match in _RELATIONS["grants_max"].finditer(sentence):
-        is_scale = _SCALE.match(sentence[match.end() :]) is not None and not _WORK_WORD.search(match["to"])
-        if _is_directive(sentence[: match.start()]) and not is_scale:
+        is_scale = _SCALE.match(_after(sentence, match)) is not None and not _WORK_WORD.search(match["to"])
+        if _is_directive(_before(sentence, match)) and not is_scale:
             yield Speech("score_request", match[0])
     for match in _RELATIONS["grants_number"].finditer(sentence):
         of_work = _WORK_WORD.search(match["to"]) or (
-            not match["to"].strip() and _WORK_WORD.search(sentence[match.end() :])
+            not match["to"].strip() and _WORK_WORD.search(_after(sentence, match))
         )
-        if of_work and _is_directive(sentence[: match.start()]):
+        if of_work and _is_directive(_before(sentence, match)):
             yield Speech("score_request", match[0])
     for match in _RELATIONS["receives"].finditer(sentence):
-        if not _SCALE.match(sentence[match.end() :]):
+        if not _SCALE.match(_after(sentence, match)):
             yield Speech("score_request", match[0])
 
 

@@ -28,6 +28,11 @@ def by_hand(scores: np.ndarray, valid: list[bool]) -> tuple[list[list[float]], l
     return returns, advantages
 
 
+def test_the_default_matrix_is_the_papers_as_printed():
+    # Appendix E.1: rows are the stages that earn, columns the stages that are scored.
+    assert PAPER_MATRIX == ((1.0, 0.4, 0.6, 0.8), (0.0, 1.0, 0.4, 0.8), (0.0, 0.0, 1.0, 0.8), (0.0, 0.0, 0.0, 1.0))
+
+
 def test_a_stage_earns_of_the_stages_after_it_and_of_none_before():
     # research alone is good: plan earns 0.4 of it, review and answer nothing
     assert assign_credit([[0, 1, 0, 0], [0, 0, 0, 0]]).returns[0].tolist() == [0.4, 1.0, 0.0, 0.0]

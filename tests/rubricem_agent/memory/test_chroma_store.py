@@ -214,6 +214,34 @@ def test_what_is_written_after_another_process_was_killed_while_replacing_the_it
     assert len(other) == {"write": 2, "restore": 0, "remove": 0}[change]
 
 
+def test_a_writer_drops_the_items_that_a_killed_restore_has_replaced(tmp_path):
+    dying = ChromaStore.open(tmp_path, embedder="plane", dimension=2)
+    one, other = RubricBank(dying, PlaneEmbedder()), open_bank(tmp_path)
+    one.write(make_reflection("at 0", step=1))
+    saved = one.contents()
+    one.write(make_reflection("at 90", step=2))
+    assert steps(other) == [1, 2]
+    dying._client = Dying(dying._client)
+    with pytest.raises(Killed):
+        one.restore(saved)
+
+    other.write(make_reflection("at 45", step=3))
+
+    # Neither the writer nor the store has the item of step 2, which the snapshot does not have.
+    assert steps(other) == steps(open_bank(tmp_path)) == [1, 3]
+
+
+@pytest.mark.parametrize("status", ["quarantined", "removed"])
+def test_a_lesson_that_one_process_withholds_is_withheld_in_the_others(tmp_path, status):
+    one, other = open_bank(tmp_path), open_bank(tmp_path)
+    item = one.write(make_reflection("at 0"))
+    assert len(other.retrieve("at 0", "within")) == 1
+
+    one.change(item.id, status, "poison")
+
+    assert other.retrieve("at 0", "within") == ()
+
+
 def test_a_write_torn_between_its_two_rows_leaves_one_active_item(tmp_path):
     bank = open_bank(tmp_path)
     bank.write(make_reflection("at 0", takeaways="old"))

@@ -158,12 +158,12 @@ async def test_a_candidate_that_the_gate_refuses_makes_way_for_the_next_best(ban
 async def test_a_candidate_without_its_last_tag_earns_the_share_of_its_form_or_is_repaired(bank):
     broken = written("best").removesuffix("</reflection_takeaways>")
     for changes, utilities, chosen in (
-        ({"form_counts": "share"}, [0.75, 0.5], 1),  # three of four tags of a utility of 1
-        ({"repairs_form": True}, [1.0, 0.5], 0),
+        ({"form_counts": "share"}, [0.6, 0.5], 1),  # three of four tags of a utility of 0.8
+        ({"repairs_form": True}, [0.8, 0.5], 0),
     ):
         settings = ReflectionSettings(num_candidates=2, **changes)
         outcome = await Reflector(
-            Writer(broken, written("fair")), Marker(best=1.0, fair=0.5), bank, settings=settings
+            Writer(broken, written("fair")), Marker(best=0.8, fair=0.5), bank, settings=settings
         ).reflect([attempt()], step=1)
         assert [sample.score.utility for sample in outcome.samples if sample.score] == pytest.approx(utilities)
         assert outcome.chosen == chosen

@@ -1,5 +1,7 @@
 """The Gymnasium environment: contract, questions, rewards, messages."""
 
+import re
+
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -11,6 +13,7 @@ from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import ScoreEach
+from rubricem_env.env.spec import make_env_spec
 from rubricem_env.env.wrappers import CharacterLimit, EmissionChecker
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
@@ -178,6 +181,29 @@ def test_the_ansi_rendering_has_a_heading_for_each_stage_and_no_control_characte
     env.render_mode = None
     assert env.render() is None
     env.close()
+
+
+def test_the_ansi_rendering_shows_the_question_the_pages_and_every_word_of_the_policy(toolbox):
+    env = DeepResearchEnv(queries=[Query(question="How wide is Tall Fox?")], toolbox=toolbox, render_mode="ansi")
+    env.reset(seed=0)
+    env.step(PLAN + CALL)
+    env.step("<think>first word" + " of many" * 30 + " last word</think>" + REVIEW + ANSWER)
+    rendered = " ".join(re.sub(r"\x1b\[[0-9;]*m|[│─]", " ", env.render()).split())
+    env.close()
+
+    assert rendered.startswith("Question: How wide is Tall Fox?")
+    assert "The width of Tall Fox is 60 m." in rendered
+    assert "first word" + " of many" * 30 + " last word" in rendered
+    # Each block of the plan begins a line of its own, and nothing between two stages is lost.
+    assert "<deep_analysis>a</deep_analysis>" in rendered
+    assert rendered.endswith("<answer>60 m</answer> answered")
+
+
+def test_a_question_is_found_by_its_key_and_another_key_is_refused(queries, toolbox):
+    spec = make_env_spec(queries=queries, toolbox=toolbox)
+    assert spec.query(queries[3].key) is queries[3]
+    with pytest.raises(UsageError, match="the query key is 'absent'; it names none of the 5 questions"):
+        spec.query("absent")
 
 
 def test_a_closed_environment_says_so(queries, toolbox):

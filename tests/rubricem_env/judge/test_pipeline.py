@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.domain.errors import JudgeError, UsageError
+from rubricem_env.domain.errors import FileFormatError, JudgeError, UsageError
 from rubricem_env.domain.judgement import RubricScore
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.base import ScoringResult
@@ -199,6 +199,17 @@ async def test_a_step_killed_in_the_middle_resumes_where_it_was():
     assert await resumed.judge_step(groups, step=7) == expected
     assert len(resumed.judge.contrasts) == 2
     assert resumed.buffer.state_dict() == whole.buffer.state_dict()
+
+
+@pytest.mark.parametrize(
+    "ledger", [None, 3, [], {}, {"version": 2, "step": 1, "finished": []}, {"version": 1, "step": 1, "finished": [{}]}]
+)
+def test_a_damaged_ledger_is_refused_and_changes_nothing(ledger):
+    judging = step_judge()
+    before = judging.state_dict()
+    with pytest.raises(FileFormatError, match="the judge's ledger is malformed, or of another version"):
+        judging.load_state_dict({**before, "ledger": ledger})
+    assert judging.state_dict() == before
 
 
 async def test_after_an_outage_only_what_failed_is_judged_again():

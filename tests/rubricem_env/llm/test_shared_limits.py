@@ -2,7 +2,9 @@
 
 import asyncio
 
+from rubricem_env.domain.errors import ToolError
 from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.retry import RetryPolicy, call_with_retry
 from rubricem_env.llm.shared_limits import LEASE_SECONDS, RemoteLimiter, SharedLimits
 from tests.fakes import ManualTime
 
@@ -75,3 +77,28 @@ async def test_the_slot_of_a_worker_that_died_is_free_after_its_lease() -> None:
     async with asyncio.timeout(5), workers.limiter(ONE).slot(1):
         pass
     assert workers.time.waits == [LEASE_SECONDS] * 2
+
+
+async def test_the_deadline_of_a_call_stands_still_while_it_waits_for_a_slot_behind_another_process() -> None:
+    time = ManualTime()
+    entered: list[float] = []
+
+    async def enter(server: str, rates: Rates, *, tokens: int, call: str) -> None:
+        time.now += 100.0  # the queue is ten times as long as the deadline
+        entered.append(time.now)
+
+    limiter = RemoteLimiter("snippet_search", ONE, enter=enter, leave=lambda call: None)
+    tries = 0
+
+    async def search() -> str:
+        nonlocal tries
+        tries += 1
+        async with limiter.slot(1):
+            if tries == 1:
+                raise ToolError("busy", is_retryable=True)
+            return "found"
+
+    found = await call_with_retry(
+        search, doing="search", error=ToolError, policy=RetryPolicy(deadline=10.0), timing=time.timing()
+    )
+    assert (found, len(entered)) == ("found", 2)

@@ -5,6 +5,8 @@ import json
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.metered import expected_usage
 from rubricem_env.llm.prices import PRICES, price_of
 from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits, Usage
 
@@ -29,6 +31,12 @@ def test_a_model_without_a_price_is_counted_as_unpriced_and_not_as_free() -> Non
 def test_a_dated_name_has_the_price_of_its_longest_stem() -> None:
     assert price_of("openai/gpt-4.1-mini-2025-04-14") == PRICES["gpt-4.1-mini"]
     assert price_of("gpt-4.1-nano") is None
+
+
+def test_a_request_is_expected_to_use_its_prompt_its_system_message_and_all_the_output_that_it_allows() -> None:
+    expected = expected_usage(ChatRequest(prompt="p" * 60, system="s" * 30, max_output_tokens=7))
+    # 90 characters at three a token, and one for what is left of a division.
+    assert (expected.calls, expected.input_tokens, expected.output_tokens) == (1, 31, 7)
 
 
 def test_a_limit_counts_what_running_calls_may_still_use() -> None:

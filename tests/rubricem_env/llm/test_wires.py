@@ -12,6 +12,7 @@ from rubricem_env.llm.chat_wire import ChatWire
 from rubricem_env.llm.messages_wire import MessagesWire
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.responses_wire import ResponsesWire
+from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
@@ -152,6 +153,23 @@ MESSAGE = {
         "output_tokens": 7,
     },
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("<think>a</think> b", "b"),
+        ("<think>a</think><think>c</think>b", "b"),
+        ("a thought</think> b", "b"),
+        ("<think>never closed", ""),
+        ('{"said": "a </think> tag"}', '{"said": "a </think> tag"}'),
+        (' ["</think>"]', ' ["</think>"]'),
+        ("```json\n</think>", "```json\n</think>"),
+        ("says <think> and </think>", "says <think> and </think>"),
+    ],
+)
+def test_a_thought_is_left_out_and_an_answer_that_holds_its_tag_is_not_cut(text, left):
+    assert without_thoughts(text) == left
 
 
 async def test_a_message_is_read_without_its_thinking():
