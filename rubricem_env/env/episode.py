@@ -29,11 +29,14 @@ class EpisodeLimits(Frozen):
     """Limits of one episode; the defaults are the paper's (section E.1), and where it names none, ours."""
 
     max_calls: PositiveCount = 10
-    """Executed tool calls. One attempt beyond it gets an error observation, a second one ends the episode."""
+    """The most tool calls that are executed.
+
+    One attempt beyond it gets an error observation, a second one ends the episode.
+    """
     max_turns: Annotated[int, Field(ge=2)] = 14
-    """Emissions of any kind: the calls, the answer, and a few invalid ones."""
+    """The most emissions of any kind. They are the calls, the answer, and a few invalid ones."""
     max_tokens: PositiveCount = 18_432
-    """Of the response: the policy's text and the tools' answers, without the prompt."""
+    """The most tokens of the response, which is the policy's text and the tools' answers, without the prompt."""
     max_idle_turns: PositiveCount = 2
     """Emissions in a row without an action that end the episode."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3

@@ -13,9 +13,9 @@ class Agreement(NamedTuple):
     exact: float | None
     within_one: float | None
     kappa: float | None
-    """Cohen's, quadratically weighted: 0 is chance. None where either side gives one score only."""
+    """Cohen's kappa, quadratically weighted: 0 is chance. It is None where either side gives one score only."""
     bias: float | None
-    """Mean of first minus second score: above 0 the first side is more generous."""
+    """The mean of first minus second score. Above 0 the first side is more generous."""
 
 
 def measure_agreement(pairs: Sequence[tuple[int, int]]) -> Agreement:

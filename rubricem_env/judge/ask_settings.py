@@ -16,9 +16,9 @@ class AskSettings(Frozen):
     max_output_tokens: Annotated[int, Field(ge=256)] = 16_384
     """Thoughts included, where the model has them."""
     retry: RetryPolicy = RetryPolicy()
-    """For proposals, full scorings and reflections: five retries (section C.4)."""
+    """The retries of proposals, full scorings and reflections: five of them (section C.4)."""
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
-    """For the reduced, answer-only call that follows them."""
+    """The retries of the reduced call for the answer alone, which follows them."""
     seed: int | None = None
     trajectory_tokens: Annotated[int, Field(ge=512)] = TRAJECTORY_TOKENS
     """Shown of one attempt, for scores and reflections. Longer ones are shortened: pages first, then the agent's steps,

@@ -41,17 +41,17 @@ class Audit(Frozen):
     judge: dict[str, float]
     """The training judge's mean score of each stage that both judges scored."""
     held_out: dict[str, float]
-    """The held-out judge's, on the same rollouts."""
+    """The held-out judge's mean score of each stage, on the same rollouts."""
     gap: float | None = None
     """How much more the training judge gives than the held-out one, over all pairs of stage scores.
 
     It is None where there is no pair.
     """
     kappa: float | None = None
-    """Agreement of the single rubric scores; None where it cannot be computed."""
+    """The agreement of the single rubric scores. It is None where it cannot be computed."""
     sampled: int = 0
     unscored: int = 0
-    """Sampled rollouts that the held-out judge could not score."""
+    """How many sampled rollouts the held-out judge could not score."""
     warning: str = ""
     """Says that the judges have diverged, as long as the gap is wider than allowed."""
 

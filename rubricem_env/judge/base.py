@@ -21,7 +21,7 @@ class Contrast(NamedTuple):
     question: str
     trajectories: tuple[ParsedTrajectory, ...]
     known: RubricSet = RubricSet()
-    """Existing rubrics: persistent and active ones are not to be proposed again, retired ones may be."""
+    """The rubrics that exist already. Persistent and active ones are not to be proposed again, retired ones may be."""
     step: int = 0
     seed: int = 0
     """Of the order in which the attempts are shown."""
@@ -55,7 +55,7 @@ class ScoringResult(NamedTuple):
     is_answer_only: bool = False
     """The full call failed, and a reduced call scored the answer alone."""
     prompt_hash: str = ""
-    """Of the scoring prompt; empty where no model was asked."""
+    """The hash of the scoring prompt. It is empty where no model was asked."""
 
 
 class Judge(Protocol):

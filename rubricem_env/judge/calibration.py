@@ -27,7 +27,7 @@ class Calibration(NamedTuple):
     overall: Agreement
     by_stage: tuple[tuple[Stage, Agreement], ...]
     rubric_scores: tuple[RubricScore | None, ...]
-    """The judge's score of each example; None where it gave none."""
+    """The judge's score of each example. It is None where the judge gave none."""
 
 
 async def calibrate(judge: Judge, examples: Sequence[LabelledExample]) -> Calibration:

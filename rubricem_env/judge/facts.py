@@ -21,7 +21,7 @@ class Facts(NamedTuple):
     question_terms: tuple[str, ...]
     parsed: ParsedTrajectory
     calls: tuple[tuple[ToolCall, ToolStatus | None], ...]
-    """Each executed call with its status; None in files that do not say."""
+    """Each executed call with its status, which is None in files that do not say."""
 
     def stage_text(self, stage: Stage) -> str:
         return plain_text(self.parsed.stage_text(stage))

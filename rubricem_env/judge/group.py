@@ -9,14 +9,14 @@ from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 
 class Group(NamedTuple):
-    """All attempts at one question that are judged together, as readings."""
+    """All attempts at one question that are judged together, parsed."""
 
     query: Query
     trajectories: tuple[ParsedTrajectory, ...]
 
     @classmethod
     def of(cls, query: Query, attempts: Iterable[Trajectory | ParsedTrajectory]) -> "Group":
-        """A group of attempts; one that has been read already is not read again."""
+        """A group of attempts; one that has been parsed already is not parsed again."""
         return cls(
             query,
             tuple(

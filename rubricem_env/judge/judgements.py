@@ -17,7 +17,7 @@ class RolloutJudgement(Frozen):
     """The full call failed, and only the answer has a score."""
     failure: Text = ""
     prompt_hash: Text = ""
-    """Of the scoring prompt; empty where no model was asked."""
+    """The hash of the scoring prompt. It is empty where no model was asked."""
     injections: tuple[Text, ...] = ()
     """Kinds of prompt injection against the judge that were found in the trajectory. It does not change the score."""
 
@@ -40,7 +40,7 @@ class GroupJudgement(Frozen):
     """The rubrics that the group was scored by, including those retired since."""
     rollouts: tuple[RolloutJudgement, ...]
     proposal_failure: Text = ""
-    """Why proposing new rubrics failed; empty where it did not."""
+    """The reason why proposing new rubrics failed. It is empty where it did not."""
     refused: tuple[Text, ...] = ()
     """Reasons for each proposed rubric that was refused."""
 

@@ -22,11 +22,11 @@ class GroupScores(NamedTuple):
     """The scores of a group of rollouts of one question, as `assign_credit` takes them."""
 
     scores: npt.NDArray[np.float64]
-    """(rollouts, stages); 0 where there is none."""
+    """The scores, of shape (rollouts, stages). A score is 0 where there is none."""
     valid: npt.NDArray[np.bool_]
-    """(rollouts,): may enter statistics and loss."""
+    """Whether a rollout may enter statistics and loss, of shape (rollouts,)."""
     scored: npt.NDArray[np.bool_]
-    """(rollouts, stages): False where scoring that stage failed, so that the group's mean stands in."""
+    """Whether a stage was scored, of shape (rollouts, stages). Where it is False, the group's mean stands in."""
 
 
 def fill_failed_stages(judgement: Judgement) -> Judgement:

@@ -27,9 +27,9 @@ class ActiveRubric(Frozen):
     rubric: Rubric
     created_step: Count
     last_step: Count
-    """When it was last proposed."""
+    """The step at which it was last proposed."""
     variance: float | None = None
-    """Of its scores, when they were last measured; None if never."""
+    """The variance of its scores when they were last measured. It is None if they never were."""
 
     @property
     def rank(self) -> tuple[float, float, int, int, str]:
@@ -54,10 +54,10 @@ class RubricSet(Frozen):
     """The rubrics of one question, as an immutable value. A rubric is in at most one of the three fields."""
 
     persistent: tuple[Rubric, ...] = ()
-    """From the data set, Answer stage only, never retired."""
+    """The rubrics of the data set. They are of the Answer stage only, and are never retired."""
     active: tuple[ActiveRubric, ...] = ()
     archive: tuple[RetiredRubric, ...] = ()
-    """Oldest first."""
+    """The retired rubrics, the oldest first."""
 
     @property
     def rubrics(self) -> tuple[Rubric, ...]:

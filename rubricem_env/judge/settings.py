@@ -9,7 +9,7 @@ class JudgeSettings(Frozen):
 
     caps: StageCaps = StageCaps()
     archive_limit: Count = 50
-    """Retired rubrics kept for each question; the oldest are dropped first."""
+    """How many retired rubrics are kept for each question. The oldest are dropped first."""
     dropout: UnitScore = 0.0
     """The share of active rubrics left out, drawn anew each step, so that a policy cannot rely on one."""
     failure_limit: UnitScore = 0.2

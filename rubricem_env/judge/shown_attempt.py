@@ -30,7 +30,7 @@ class _Piece(NamedTuple):
     text: str
     rank: int
     segment: int
-    """Parts of one observation belong together."""
+    """The number of the segment. Parts of one observation belong together."""
 
 
 _PAGE, _STEP, _CITED, _ANSWER = range(4)
@@ -53,7 +53,7 @@ def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) 
             for (author, _), parts in own
         ]
         stages[stage.value] = shown if parsed.happened(stage) else None
-        if stages[stage.value] and parsed.breaks_off(stage):
+        if stages[stage.value] and parsed.is_truncated(stage):
             stages[stage.value].append({"note": TRUNCATED})
     return stages
 

@@ -71,7 +71,7 @@ class Delta(NamedTuple):
     at_stop_string: bool = False
     """The stream ended at one of our stop strings. That may not be the end of the turn."""
     ids: tuple[int, ...] = ()
-    """The tokens, where the request asked for them."""
+    """The ids of the tokens, where the request asked for them."""
     logprobs: tuple[float, ...] = ()
     thought: str = ""
     """The next part of the reasoning, where the server sends it apart from the text."""

@@ -18,7 +18,7 @@ from rubricem_env.llm.retry import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
 MAX_REPLY_BYTES = 20_000_000
-"""Of a whole reply, or of a whole stream."""
+"""The most bytes of a whole reply, or of a whole stream."""
 _OVERFLOW = "exceeds the maximum number of tokens"
 _FINISH: Mapping[str, Finish | None] = {
     "FINISH_REASON_UNSPECIFIED": None,

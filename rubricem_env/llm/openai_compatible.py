@@ -26,7 +26,7 @@ from rubricem_env.llm.wire import Message, Wire
 
 _LOG = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 5_000_000
-"""Of a whole reply, and of one line of a stream, after decompression; a long reply has a tenth of it."""
+"""The most bytes of a whole reply, and of one line of a stream, after decompression. A long reply has a tenth of it."""
 MAX_STREAM_BYTES = 100_000_000
 MIN_TOKENS = 64
 """If even a request of this size does not fit, the context is full."""

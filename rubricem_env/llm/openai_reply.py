@@ -43,7 +43,7 @@ class WireReply(BaseModel):
     )
     """From servers that keep it apart from the text."""
     stop_reason: str | int | None = _at("choices.0.stop_reason")
-    """vLLM: the stop string that ended the text."""
+    """The stop string that ended the text. vLLM sends it."""
     token_ids: list[int] | None = _at("choices.0.token_ids")
     """vLLM, when the request asks for them."""
     token_logprobs: list[float | None] | None = _at("choices.0.logprobs.token_logprobs")

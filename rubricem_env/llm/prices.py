@@ -25,7 +25,7 @@ class Price(Frozen):
     input: Dollars
     output: Dollars
     cached: Dollars | None = None
-    """None: cached input costs as much as any."""
+    """The price of cached input. None means that it costs as much as any."""
     as_of: date
 
     @property

@@ -22,9 +22,9 @@ class RetryPolicy(Frozen):
     """How often, how fast and for how long. The defaults are the paper's five retries within ten minutes."""
 
     attempts: PositiveCount = 6
-    """The first try included."""
+    """How often the call is tried, the first try included."""
     initial_delay: Annotated[float, Field(gt=0)] = 1.0
-    """Seconds before the second try; doubled by `factor` for each one after it."""
+    """Seconds before the second try. They are multiplied by `factor` for each one after it."""
     factor: Annotated[float, Field(ge=1)] = 2.0
     max_delay: Annotated[float, Field(gt=0)] = 60.0
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.5

@@ -5,7 +5,7 @@ import re
 from rubricem_env.scaffold.folding import fold
 
 THOUGHT = re.compile(r"\s*(?:<think>.*?(?:</think>|\Z)\s*)+", re.DOTALL)
-"""Before the text of a reply; one that never closes leaves no text."""
+"""A thought before the text of a reply. One that never closes leaves no text."""
 
 
 def without_thoughts(text: str) -> str:

@@ -12,7 +12,7 @@ class Timing(NamedTuple):
     """The clock, the sleep and the random numbers, so that tests control all three."""
 
     clock: Callable[[], float]
-    """Seconds, monotonic."""
+    """The clock gives seconds and is monotonic."""
     sleep: Callable[[float], Awaitable[None]]
     rng: np.random.Generator
 

@@ -20,10 +20,10 @@ class Usage(Frozen):
 
     calls: Count = 0
     input_tokens: Count = 0
-    """Cached ones included."""
+    """The tokens of the input, cached ones included."""
     cached_tokens: Count = 0
     output_tokens: Count = 0
-    """Thoughts included: they are billed as output."""
+    """The tokens of the output. Thoughts are included, because they are billed as output."""
     reasoning_tokens: Count = 0
     """Those of the output that were thoughts, where the server says."""
 
@@ -84,7 +84,7 @@ class Meter:
         self._prices = prices
         self._spent: dict[str, _Sums] = {}
         self._reserved: dict[object, _Sums] = {}
-        """By running call; empty where there are no limits, since nothing asks for it."""
+        """What each running call has reserved. It is empty where there are no limits, since nothing asks for it."""
 
     @property
     def by_phase(self) -> Mapping[str, Spent]:

@@ -19,9 +19,9 @@ class Citation(NamedTuple):
     ids: tuple[str, ...]
     claim: str
     written: str
-    """The opening tag as written."""
+    """The opening tag, as it is written."""
     start: int
-    """In the answer's text."""
+    """The citation's start in the answer's text."""
     end: int
 
     @property
@@ -34,9 +34,9 @@ class Citations(NamedTuple):
 
     known: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    """Never shown by a tool in this episode: invented, misspelt, or written by the policy itself."""
+    """The ids that no tool has shown in this episode. They are invented, misspelt, or written by the policy itself."""
     empty: tuple[Citation, ...] = ()
-    """Without an id, or around no text."""
+    """The citations that have no id, or are around no text."""
 
 
 def find_citations(answer: str) -> Iterator[Citation]:

@@ -49,10 +49,10 @@ class Token(NamedTuple):
     """One tag in a text."""
 
     name: str
-    """Canonical."""
+    """The canonical name of the tag."""
     role: Role
     tag: str
-    """The whole tag as written."""
+    """The whole tag, as it is written."""
     written: str
     """Its name as written: may be an alias, in any case."""
     closing: bool

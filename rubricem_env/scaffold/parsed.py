@@ -30,7 +30,7 @@ class ParsedTrajectory(NamedTuple):
     trajectory: Trajectory
     turns: tuple[Turn, ...]
     spans: StageSpans
-    """In the policy's joined text."""
+    """The spans of the stages in the policy's joined text."""
     policy_text: str
     answer: str | None
     """The text inside the answer tags, also if it is truncated; None if no answer was begun."""
@@ -50,7 +50,7 @@ class ParsedTrajectory(NamedTuple):
         """Whether the stage can be judged: one of its tags was opened in it and is not empty."""
         return any(block.inner(text).strip() for block, text in self._blocks_of(stage))
 
-    def breaks_off(self, stage: Stage) -> bool:
+    def is_truncated(self, stage: Stage) -> bool:
         """Whether the tag that makes the stage was never closed.
 
         Always False for Research, which has many.

@@ -27,7 +27,7 @@ class Turn(NamedTuple):
     """One emission of the policy, read."""
 
     number: int
-    """From 1."""
+    """The number of the turn, from 1."""
     text: str
     blocks: tuple[Block, ...]
     """Top level, in order, up to `end`."""

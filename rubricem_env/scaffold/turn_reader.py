@@ -45,7 +45,7 @@ class TurnReader:
     def __init__(self, number: int = 1) -> None:
         self._number = number
         self._open: dict[str, Token] = {}
-        """Outermost first."""
+        """The open elements, the outermost first."""
         self._states: dict[str, _ReaderState] = {}
         """The state to return to, by the opening tag that turns all text after it into plain text once it closes."""
         self._seen: list[Token] = []

@@ -8,7 +8,7 @@ _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u280
 _UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _VARIANTS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MOST_MARKS = 4
-"""Above and below one letter; more hide text."""
+"""The most marks above and below one letter. More of them hide text."""
 
 
 def find_unseen(text: str) -> str | None:

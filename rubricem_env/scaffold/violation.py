@@ -182,10 +182,10 @@ class Violation(NamedTuple):
 
     code: Code
     turn: int
-    """From 1; 0 for the trajectory as a whole."""
+    """The number of the turn, from 1. It is 0 for the trajectory as a whole."""
     message: str
     start: int = 0
-    """Where in the turn's text."""
+    """The offset in the turn's text."""
 
 
 def violation(code: Code, turn: int, value: str = "", start: int = 0) -> Violation:

@@ -50,13 +50,13 @@ class ModelReply(NamedTuple):
     raw: bytes | None = None
     """Sent unchanged instead of a well-formed body."""
     delay: float = 0.0
-    """Seconds before the answer."""
+    """How many seconds pass before the answer."""
     stop_reason: str | None = None
-    """Of a stream, as all below: the stop string that ended it."""
+    """The stop string that ended the stream. It is for streams, as all fields below."""
     usage: tuple[int, int] | None = (10, 5)
     """Tokens read and written, as reported with the last chunk; None reports nothing."""
     piece: int = 7
-    """Characters of one chunk."""
+    """The characters of one chunk."""
     breaks_off: bool = False
     """The stream ends without its end mark."""
     hangs: bool = False

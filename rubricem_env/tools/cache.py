@@ -30,7 +30,7 @@ class CachedTool:
         self._store = store
         self._scope = scope
         self._running: dict[tuple[int, str], tuple[asyncio.Task[None], _Waiting]] = {}
-        """By event loop and key."""
+        """The running calls of the tool, by event loop and key."""
         self._ended = 0
         """How many tasks have ended."""
 

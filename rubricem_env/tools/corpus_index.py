@@ -46,10 +46,10 @@ class IndexedFile(Frozen):
 
     size: int
     changed: int
-    """Its time of change, in nanoseconds."""
+    """The file's time of change, in nanoseconds."""
     sha256: Text
     number: int
-    """Of its passages in the index."""
+    """The number of the file, which its passages have in the index."""
     documents: int = 0
     """How many of its documents are in the index."""
     is_done: bool = False
@@ -65,7 +65,7 @@ class IndexManifest(Frozen):
     """Whose vectors the passages have; empty where they have none. Then its folder, if it was given."""
     embedder_path: Text = ""
     dimension: int = 0
-    """Of a vector."""
+    """The number of dimensions of a vector."""
     files: dict[Text, IndexedFile] = Field(default_factory=dict)
     passages: int = 0
     rows: int = 0

@@ -22,7 +22,7 @@ from rubricem_env.tools.failures import ToolFailure
 from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec
 
 _JOINT = " [...] "
-"""Between two excerpts of one page."""
+"""The text that stands between two excerpts of one page."""
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _PAPER = "https://api.semanticscholar.org/CorpusID:{id}"
 
@@ -42,7 +42,7 @@ class EngineFacts(Frozen):
     """The header that carries the key, or else the parameter of the address."""
     parameter: Text = ""
     price: Dollars
-    """For 1,000 calls."""
+    """The price of 1,000 calls, in dollars."""
     rates: Rates
     returns: Text
 

@@ -11,7 +11,7 @@ _MEANINGS = {401: "it refuses the key", 403: "it refuses the key or the request"
 _OUT_OF_MONEY = frozenset({402, 432, 433})
 """432 and 433 are Tavily's."""
 _OUT_OF_MONEY_WORDS = re.compile("not enough credits|insufficient budget|quota_limited", re.IGNORECASE)
-"""In the refusals of Serper (400), OpenAlex and Brave (429)."""
+"""The words of the refusals of Serper (400), OpenAlex and Brave (429)."""
 MAX_MESSAGE = 300
 
 

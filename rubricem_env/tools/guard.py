@@ -55,11 +55,11 @@ class GuardSettings(Frozen):
     retry: RetryPolicy = RetryPolicy(attempts=4, initial_delay=0.5, max_delay=20.0, deadline=60.0)
     """Its deadline is the total time of a call from the moment it is made: waiting for a slot does not count."""
     timeout: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds for one try."""
+    """How many seconds one try may take."""
     breaker_failures: PositiveCount | None = 8
     """Failures in a row that open the breaker. None never opens it, for tools whose calls go to different servers."""
     breaker_cooldown: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds."""
+    """How many seconds the breaker stays open."""
 
 
 class GuardedTool:

@@ -56,7 +56,7 @@ def _inflate(inflater: "zlib._Decompress", chunk: bytes, room: int) -> bytes:
 
 
 MAX_BYTES = 5_000_000
-"""After decompression. Results of a search are a hundredth of this."""
+"""The most bytes of a reply, after decompression. Results of a search are a hundredth of this."""
 _MAX_ERROR_BYTES = 2_000
 
 

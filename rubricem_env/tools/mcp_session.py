@@ -21,7 +21,7 @@ from rubricem_env.tools.mcp_result import read_outcome
 from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, spec_from_schema
 
 MAX_PAGES = 20
-"""Of a server's list of tools, which might be endless."""
+"""The most pages that are read of a server's list of tools, which might be endless."""
 _OURS = {spec.name: spec for spec in SHIPPED_SPECS}
 IS_MCP_1 = version("mcp").startswith("1.")
 _http: Any = import_module("httpx" if IS_MCP_1 else "httpx2")

@@ -52,10 +52,10 @@ class ObservationCaps(Frozen):
     """Limits of foreign text in tokens: ten full observations leave a third of the paper's 18,432 to the policy."""
 
     snippet: _Tokens = 300
-    """With its title and address."""
+    """The most tokens of one snippet, with its title and address."""
     summary: _Tokens = 600
     total: _Tokens = 1_200
-    """Of one observation."""
+    """The most tokens of one observation."""
 
 
 CAPS = ObservationCaps()

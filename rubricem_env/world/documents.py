@@ -40,7 +40,7 @@ class Draft(NamedTuple):
     field: str
     claims: tuple[Claim, ...] = ()
     id: str = ""
-    """Given by the library."""
+    """The id is given by the library."""
 
     @property
     def document(self) -> Document:

@@ -44,9 +44,9 @@ class ExpertProgress(NamedTuple):
 
     ahead: tuple[Errand, ...]
     shown: tuple[Shown, ...]
-    """Of all observations, in order."""
+    """The snippets of all observations, in order."""
     new: tuple[Shown, ...]
-    """Of the last observation."""
+    """The snippets of the last observation."""
 
     def source_of(self, document_ids: Sequence[str]) -> Shown | None:
         """The first snippet shown from any of the documents."""

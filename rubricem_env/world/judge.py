@@ -42,9 +42,9 @@ class Evidence(NamedTuple):
     review: str
     answer: str
     sentences: tuple[str, ...]
-    """Of the answer."""
+    """The sentences of the answer."""
     shown_pages: frozenset[str]
-    """Ids of the documents that tools showed. Only the environment's text counts."""
+    """The ids of the documents that tools showed. Only the environment's text counts."""
     repeated_calls: int
     known_citations: int
     unknown_citations: int

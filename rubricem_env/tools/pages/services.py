@@ -22,7 +22,7 @@ class JinaPages:
     """The Jina reader, https://r.jina.ai: it works without a key at a low rate."""
 
     name = "the Jina reader"
-    """In messages."""
+    """The name of the service in messages."""
 
     def __init__(self, url: str = JINA_URL, *, key: SecretStr | None = None, resolver: Resolver = resolve) -> None:
         self._url = url.rstrip("/")

@@ -28,7 +28,7 @@ def test_a_lone_surrogate_becomes_the_replacement_character_so_that_text_can_be_
 
 
 @pytest.mark.parametrize("score", [True, 1.0, "2", -1, 3, math.nan])
-def test_a_mark_is_a_whole_number_from_0_to_2_and_nothing_like_it(score):
+def test_a_score_is_a_whole_number_from_0_to_2_and_nothing_like_it(score):
     with pytest.raises(ValidationError):
         RubricScore(rubric_id="r", score=1.0, scores=(score,))
 

@@ -160,7 +160,7 @@ def test_a_page_that_contains_an_answer_tag_does_not_end_the_episode():
     assert "<answer>" not in shown.text
 
 
-def test_an_error_result_is_told_and_the_episode_goes_on():
+def test_an_error_result_is_shown_and_the_episode_continues():
     episode = Episode(QUERY)
     episode.emit(CALL)
     reply = episode.observe(ToolResult(status=ToolStatus.TIMEOUT, message="no answer within 30 s"))

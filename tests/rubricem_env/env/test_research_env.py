@@ -138,7 +138,7 @@ def test_each_stage_is_paid_on_the_step_that_closes_it(queries, toolbox, mode, t
     env.close()
 
 
-def test_an_absent_score_is_told_apart_from_zero(queries, toolbox):
+def test_an_absent_score_differs_from_zero(queries, toolbox):
     env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="answer", scorer=ScoreEach(answer_unscored))
     env.reset(seed=0)
     _, reward, *_, info = env.step(ANSWER)

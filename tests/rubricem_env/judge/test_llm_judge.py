@@ -47,7 +47,7 @@ def scores(*rows):
     return f'{{"scores": [{", ".join(entries)}]}}'
 
 
-async def marks(script, rubrics=ANSWERS):
+async def ask_scores(script, rubrics=ANSWERS):
     judge, model = judge_over(script)
     found = await judge.score(ScoringRequest(QUESTION, READING, rubrics))
     by_index = sorted(rubrics, key=lambda r: (r.stage.position, r.id))
@@ -59,30 +59,30 @@ async def marks(script, rubrics=ANSWERS):
 
 
 async def test_a_whole_reply_is_taken_at_its_first_word():
-    found, findings, model = await marks([scores((1, 2), (2, 0))])
-    assert (found, findings.failure, len(model.requests)) == ({1: 2, 2: 0}, "", 1)
+    found, result, model = await ask_scores([scores((1, 2), (2, 0))])
+    assert (found, result.failure, len(model.requests)) == ({1: 2, 2: 0}, "", 1)
 
 
 @pytest.mark.parametrize("bad", ["1.0", "true", "NaN", "Infinity", '"2"', "3", "-1", "null", "1e0"])
-async def test_a_mark_that_is_no_whole_number_is_asked_for_again_by_its_index(bad):
-    found, _, model = await marks([scores((1, 2), (2, bad)), scores((2, 1))])
+async def test_a_score_that_is_no_whole_number_is_asked_for_again_by_its_index(bad):
+    found, _, model = await ask_scores([scores((1, 2), (2, bad)), scores((2, 1))])
     assert found == {1: 2, 2: 1}
     assert "Missing or unusable: 2." in model.requests[1].prompt
 
 
-async def test_what_stays_missing_after_the_repair_is_unmarked_and_said():
-    found, findings, model = await marks([scores((1, 2)), scores((1, 0))])
+async def test_what_stays_missing_after_the_repair_is_unscored_and_said():
+    found, result, model = await ask_scores([scores((1, 2)), scores((1, 0))])
     assert (found, len(model.requests)) == ({1: 2}, 2)
-    assert findings.failure == "1 of 2 criteria came back without a usable mark"
+    assert result.failure == "1 of 2 criteria came back without a usable score"
 
 
 async def test_an_index_given_twice_counts_as_not_given():
-    found, _, _ = await marks([scores((1, 2), (1, 0), (2, 1)), scores((1, 1))])
+    found, _, _ = await ask_scores([scores((1, 2), (1, 0), (2, 1)), scores((1, 1))])
     assert found == {1: 1, 2: 1}
 
 
 async def test_unknown_indices_are_dropped_after_one_question():
-    found, _, model = await marks([scores((1, 2), (2, 2), (9, 2)), scores((1, 0), (2, 0), (9, 0))])
+    found, _, model = await ask_scores([scores((1, 2), (2, 2), (9, 2)), scores((1, 0), (2, 0), (9, 0))])
     assert (found, len(model.requests)) == ({1: 2, 2: 2}, 2)
 
 
@@ -90,27 +90,27 @@ async def test_unknown_indices_are_dropped_after_one_question():
     "rubbish", ["I think they are good.", "[]", "null", '{"scores": "all 2"}', '{"scores": [1, "2"]}']
 )
 async def test_rubbish_is_asked_again_with_what_was_wrong(rubbish):
-    found, _, model = await marks([rubbish, scores((1, 0), (2, 0))])
+    found, _, model = await ask_scores([rubbish, scores((1, 0), (2, 0))])
     assert found == {1: 0, 2: 0}
     assert "could not be used" in model.requests[1].prompt
 
 
 async def test_a_truncated_reply_is_reported_to_the_model():
     cut = ChatReply(text=scores((1, 2), (2, 2))[:-20], model="m", finish="length")
-    _, _, model = await marks([cut, scores((1, 0), (2, 0))])
+    _, _, model = await ask_scores([cut, scores((1, 0), (2, 0))])
     assert "truncated at the token limit" in model.requests[1].prompt
 
 
 async def test_after_five_retries_the_answer_alone_is_asked_for():
     down = [ModelError("503", is_retryable=True)] * 6
-    found, findings, model = await marks([*down, scores((1, 2), (2, 0))], MIXED)
-    assert findings.is_answer_only
+    found, result, model = await ask_scores([*down, scores((1, 2), (2, 0))], MIXED)
+    assert result.is_answer_only
     assert len(found) == 2
     assert len(model.requests) == 7
-    assert read_blocks(model.requests[6].prompt)["TRAJECTORY"] == {"left_out": "only the answer is to be marked"}
+    assert read_blocks(model.requests[6].prompt)["TRAJECTORY"] == {"left_out": "only the answer is to be scored"}
 
 
-async def test_a_judge_that_is_down_for_ten_minutes_gives_no_mark_and_says_why():
+async def test_a_judge_that_is_down_for_ten_minutes_gives_no_score_and_says_why():
     time = FakeTime()
     judge, model = judge_over(lambda _: ModelError("connection refused", is_retryable=True, retry_after=90.0), time)
     found = await judge.score(ScoringRequest(QUESTION, READING, MIXED))
@@ -121,18 +121,18 @@ async def test_a_judge_that_is_down_for_ten_minutes_gives_no_mark_and_says_why()
 
 
 async def test_a_refused_request_is_not_repeated():
-    _, findings, model = await marks([ModelError("401"), ModelError("401")])
-    assert (len(model.requests), "401" in findings.failure) == (2, True)
+    _, result, model = await ask_scores([ModelError("401"), ModelError("401")])
+    assert (len(model.requests), "401" in result.failure) == (2, True)
 
 
-async def test_a_stage_without_one_mark_falls_back_to_the_answers_marks():
-    found, findings, _ = await marks([scores((2, 2), (3, 1)), scores((2, 2), (3, 1))], MIXED)
-    assert findings.is_answer_only
+async def test_a_stage_without_one_score_falls_back_to_the_answers_scores():
+    found, result, _ = await ask_scores([scores((2, 2), (3, 1)), scores((2, 2), (3, 1))], MIXED)
+    assert result.is_answer_only
     assert set(found) == {2, 3}
 
 
-async def test_nothing_is_asked_where_there_is_nothing_to_mark():
-    _, _, model = await marks([], ())
+async def test_nothing_is_asked_where_there_is_nothing_to_score():
+    _, _, model = await ask_scores([], ())
     assert model.requests == []
 
 

@@ -101,17 +101,17 @@ async def test_a_failure_is_unscored_and_never_zero():
 async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_about_rubrics():
     shared = rubric("speaks at all", weight=3)
 
-    def mark(request, criterion):
+    def score(request, criterion):
         broken = request.parsed.trajectory.ending is Ending.ABANDONED
         return (0 if broken else 2) if criterion == shared else by_season(request, criterion)
 
-    judge = step_judge(ScriptedJudge(mark, rubrics=(shared, LONG)), caps=StageCaps(answer=1))
+    judge = step_judge(ScriptedJudge(score, rubrics=(shared, LONG)), caps=StageCaps(answer=1))
     whole = group_of(size=4)
     broken = attempt(question="Q?", answer="<answer>so far").model_copy(update={"ending": Ending.ABANDONED})
     group = Group(whole.query, (*whole.trajectories, parse_trajectory(broken)))
     (judged,) = await judge.judge_step([group], step=1)
     kept = judge.buffer.rubrics(judged.query_key)
-    # over the four intact attempts `shared` is marked 2 throughout; with the fifth its variance would be 0.64
+    # over the four intact attempts `shared` is scored 2 throughout; with the fifth its variance would be 0.64
     assert [(entry.last.rubric.title, entry.reason) for entry in kept.archive] == [(shared.title, "separates_nothing")]
     assert [entry.rubric.title for entry in kept.active] == [LONG.title]
     assert [contrast.trajectories for contrast in judge.judge.contrasts] == [whole.trajectories]
@@ -144,7 +144,7 @@ class AnswerOnly(ScriptedJudge):
 async def test_the_fallback_scores_the_answer_alone_and_retires_nothing():
     judge = step_judge(AnswerOnly(by_season, rubrics=(LONG, PLANNED)))
     (judged,) = await judge.judge_step([group_of()], step=1)
-    # one answer rubric marked 1: 0.5; the second attempt has no review
+    # one answer rubric scored 1: 0.5; the second attempt has no review
     assert [judged.judgements[0].score(stage) for stage in Stage] == [None, None, None, 0.5]
     assert [judged.judgements[1].score(stage) for stage in Stage] == [None, None, 0.0, 0.5]
     assert not judged.failures

@@ -76,7 +76,7 @@ async def test_an_empty_candidate_has_zeros_without_a_call():
 async def test_the_judge_sees_the_evaluators_reasons():
     judge, model = judge_over(by_text)
     await judge.judge_reflections(task("0.5"))
-    answer = read_blocks(model.requests[0].prompt)["MARKS"]["answer"]
+    answer = read_blocks(model.requests[0].prompt)["SCORES"]["answer"]
     assert (answer["score"], answer["criteria"][0]["why"]) == (0.0, "cites nothing")
 
 

@@ -30,7 +30,7 @@ async def propose(*trajectories):
     return await RulesJudge().propose(Contrast(QUESTION, parsed, step=4))
 
 
-async def mark(trajectory, criterion):
+async def score(trajectory, criterion):
     found = await RulesJudge().score(ScoringRequest(QUESTION, parse_trajectory(trajectory), (criterion,)))
     return found.rubric_scores[criterion.id]
 
@@ -70,7 +70,7 @@ async def test_proposals_are_the_same_whatever_the_order():
 )
 async def test_each_rule_prefers_the_attempt_that_does_it(title, other):
     criterion = await proposed(title, attempt(), other)
-    good, poor = await mark(attempt(), criterion), await mark(other, criterion)
+    good, poor = await score(attempt(), criterion), await score(other, criterion)
     better, worse = (poor, good) if criterion.polarity == "negative" else (good, poor)
     assert better.score > worse.score
     assert good.justification
@@ -79,7 +79,7 @@ async def test_each_rule_prefers_the_attempt_that_does_it(title, other):
 
 async def test_a_justification_quotes_the_attempt():
     criterion = await proposed("Answers each part of the question", attempt(), attempt(answer=POOR_ANSWER))
-    assert "“To compare the rivers: Amber Badger is wider" in (await mark(attempt(), criterion)).justification
+    assert "“To compare the rivers: Amber Badger is wider" in (await score(attempt(), criterion)).justification
 
 
 async def test_dimensions_that_several_plans_name_are_looked_for_in_later_stages():
@@ -87,15 +87,15 @@ async def test_dimensions_that_several_plans_name_are_looked_for_in_later_stages
     found = await propose(attempt(), attempt(answer="<answer>Amber Badger is wider.</answer>"))
     pooled = next(r for r in found.rubrics if r.title.startswith("Covers what several plans"))
     assert "measurement, season" in pooled.description
-    assert (await mark(attempt(), pooled)).score == 2
+    assert (await score(attempt(), pooled)).score == 2
 
 
-async def test_a_given_rubric_is_marked_by_its_key_terms():
+async def test_a_given_rubric_is_scored_by_its_key_terms():
     given = rubric("States the season of measurement and low water", persistent=True)
     # season, measurement, low, water: all four are in the answer
-    assert (await mark(attempt(), given)).score == 2
-    assert (await mark(attempt(answer="<answer>At low water.</answer>"), given)).score == 1
-    assert (await mark(attempt(answer=POOR_ANSWER), given)).score == 0
+    assert (await score(attempt(), given)).score == 2
+    assert (await score(attempt(answer="<answer>At low water.</answer>"), given)).score == 1
+    assert (await score(attempt(answer=POOR_ANSWER), given)).score == 0
 
 
 @pytest.mark.parametrize("status", [ToolStatus.ERROR, ToolStatus.EMPTY, ToolStatus.RATE_LIMITED])
@@ -112,7 +112,7 @@ async def test_a_failed_search_that_another_one_makes_good_is_no_flaw(status):
         ),
         ending=Ending.ANSWERED,
     )
-    assert (await mark(recovered, criterion)).score == 0
+    assert (await score(recovered, criterion)).score == 0
 
 
 def test_files_from_elsewhere_have_their_calls_read_from_the_policys_text():

@@ -10,11 +10,11 @@ from rubricem_env.judge.separation import score_variance
 from tests.fakes import rubric
 
 
-def rubric_scores(**marks):
-    return {rubric(name).id: RubricScore.whole(rubric(name).id, mark, "because") for name, mark in marks.items()}
+def rubric_scores(**scores):
+    return {rubric(name).id: RubricScore.whole(rubric(name).id, score, "because") for name, score in scores.items()}
 
 
-def test_the_score_is_the_weighted_mean_of_marks_over_two():
+def test_the_score_is_the_weighted_mean_of_scores_over_two():
     scored = score_stage([rubric("a", weight=3), rubric("b", weight=1)], rubric_scores(a=2, b=1))
     # (3 x 1.0 + 1 x 0.5) / 4 = 0.875
     assert scored.score == 0.875
@@ -22,25 +22,25 @@ def test_the_score_is_the_weighted_mean_of_marks_over_two():
 
 def test_a_flaw_that_is_avoided_counts_as_full_and_one_that_is_there_as_nothing():
     flaw, quality = rubric("f", weight=2, negative=True), rubric("q", weight=1)
-    marks = {flaw.id: RubricScore.whole(flaw.id, 0, ""), quality.id: RubricScore.whole(quality.id, 0, "")}
+    by_id = {flaw.id: RubricScore.whole(flaw.id, 0, ""), quality.id: RubricScore.whole(quality.id, 0, "")}
     # (2 x (1 - 0/2) + 1 x 0) / 3 = 2/3
-    assert score_stage([flaw, quality], marks).score == pytest.approx(2 / 3)
-    marks[flaw.id] = RubricScore.whole(flaw.id, 2, "")
-    assert score_stage([flaw, quality], marks).score == 0.0
+    assert score_stage([flaw, quality], by_id).score == pytest.approx(2 / 3)
+    by_id[flaw.id] = RubricScore.whole(flaw.id, 2, "")
+    assert score_stage([flaw, quality], by_id).score == 0.0
 
 
-def test_a_half_mark_on_a_fractional_weight_of_the_data_set_is_kept():
+def test_a_half_score_on_a_fractional_weight_of_the_data_set_is_kept():
     # (0.5 x 0.5 + 2.5 x 1.0) / 3.0 = 2.75 / 3
     scored = score_stage([rubric("a", weight=0.5), rubric("b", weight=2.5)], rubric_scores(a=1, b=2))
     assert scored.score == pytest.approx(2.75 / 3)
 
 
-def test_rubrics_without_a_mark_are_left_out_of_the_mean():
+def test_rubrics_without_a_score_are_left_out_of_the_mean():
     # only a: 1/2
     assert score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1)).score == 0.5
 
 
-def test_no_rubric_and_no_mark_are_two_different_absences():
+def test_no_rubric_and_no_score_are_two_different_absences():
     assert score_stage([], {}) == Unscored(reason="no_rubric")
     failed = score_stage([rubric("a")], {}, failure="down")
     assert failed == Unscored(reason="judge_failed", detail="down")
@@ -65,9 +65,9 @@ def test_a_justification_is_cut_to_a_length_that_can_be_kept():
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 1e6), st.integers(0, 2), st.booleans()), min_size=1, max_size=12))
-def test_any_weights_and_marks_give_a_score_between_zero_and_one_in_any_order(rows):
+def test_any_weights_and_rubric_scores_give_a_score_between_zero_and_one_in_any_order(rows):
     rubrics = [rubric(str(place), weight=weight, negative=flaw) for place, (weight, _, flaw) in enumerate(rows)]
-    marks = {r.id: RubricScore.whole(r.id, mark, "") for r, (_, mark, _) in zip(rubrics, rows, strict=True)}
-    scored = score_stage(rubrics, marks)
+    by_id = {r.id: RubricScore.whole(r.id, score, "") for r, (_, score, _) in zip(rubrics, rows, strict=True)}
+    scored = score_stage(rubrics, by_id)
     assert 0.0 <= scored.score <= 1.0
-    assert score_stage(rubrics[::-1], marks).score == scored.score
+    assert score_stage(rubrics[::-1], by_id).score == scored.score

@@ -259,7 +259,7 @@ async def test_a_whole_reply_is_read_alike(server):
 
 
 @pytest.mark.parametrize("server", SESSIONS)
-async def test_a_conversation_that_is_too_long_is_told_from_other_refusals(server):
+async def test_a_conversation_that_is_too_long_is_distinguished_from_other_refusals(server):
     session = SESSIONS[server]
     with pytest.raises(ContextOverflow):
         await talk(session, stream, refusal=(400, session.overflow))

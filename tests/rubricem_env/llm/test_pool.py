@@ -88,7 +88,7 @@ async def test_a_server_that_is_away_is_left_out_then_tried_by_one_request_and_t
     await asyncio.gather(*calls)
 
 
-async def test_where_none_answers_the_last_failure_is_told_and_a_refusal_is_not_passed_on():
+async def test_where_none_answers_the_last_failure_is_raised_and_a_refusal_is_not_passed_on():
     servers = [Server(), Server()]
     for server in servers:
         server.is_away = True

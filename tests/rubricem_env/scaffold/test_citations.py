@@ -72,7 +72,7 @@ def test_a_snippet_inside_a_snippet_is_page_text():
     assert shown_snippets([tool(text)]) == {"S_1", "S_2"}
 
 
-def test_a_snippet_that_a_page_opens_after_closing_its_own_is_not_told_apart_in_bare_text():
+def test_a_snippet_that_a_page_opens_after_closing_its_own_is_not_distinguished_in_bare_text():
     # A bare file records no ids and its writer did not defuse the page: this much must be believed.
     assert shown_snippets([tool('<snippet id="S_1">a</snippet><snippet id="S_9">b</snippet></snippet>')]) == {
         "S_1",

@@ -234,7 +234,7 @@ async def test_what_an_attempt_teaches_is_what_went_wrong_in_it(slips: Slips, to
     assert lesson == ((f"{asked} {told[0]}", told[1]) if told else (asked, SOUND))
 
 
-async def test_an_overlooked_fault_is_not_told() -> None:
+async def test_an_overlooked_fault_is_not_in_the_lesson() -> None:
     slips = Slips(misses_convention=True, repeats_query=True)
     teach = partial(lesson_after, COMPARISON, await evidence_of(COMPARISON, slips))
 

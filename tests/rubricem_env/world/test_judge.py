@@ -31,7 +31,11 @@ POOR = attempt("The width of Amber Badger is 270 m.")
 
 def true_marks(parsed: ParsedTrajectory) -> dict[str, int]:
     evidence = Evidence.of(parsed)
-    return {rubric.id: mark(evidence) for rubric, mark in criteria_of(QUESTION).items() if rubric.stage is Stage.ANSWER}
+    return {
+        rubric.id: true_score(evidence)
+        for rubric, true_score in criteria_of(QUESTION).items()
+        if rubric.stage is Stage.ANSWER
+    }
 
 
 async def given_marks(judge: AlmanacJudge, parsed: ParsedTrajectory) -> dict[str, float]:
@@ -40,7 +44,7 @@ async def given_marks(judge: AlmanacJudge, parsed: ParsedTrajectory) -> dict[str
     return {rubric_id: rubric_score.score for rubric_id, rubric_score in findings.rubric_scores.items()}
 
 
-async def test_with_all_knobs_at_rest_the_marks_are_the_true_ones():
+async def test_with_all_knobs_at_rest_the_scores_are_the_true_ones():
     judge = AlmanacJudge(QUESTIONS)
     assert await given_marks(judge, GOOD) == true_marks(GOOD)
     assert await given_marks(judge, POOR) == true_marks(POOR)
@@ -57,7 +61,7 @@ async def test_identical_attempts_give_nothing_to_propose():
     assert (await AlmanacJudge(QUESTIONS).propose(Contrast(QUESTION.question, (GOOD, GOOD)))).rubrics == ()
 
 
-async def test_full_noise_moves_every_mark_by_one_and_always_the_same_way():
+async def test_full_noise_moves_every_score_by_one_and_always_the_same_way():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(noise=1.0))
     noisy, true = await given_marks(judge, GOOD), true_marks(GOOD)
     assert {abs(noisy[rubric_id] - true[rubric_id]) for rubric_id in true} == {1}
@@ -69,7 +73,7 @@ async def test_length_bias_favours_a_long_answer():
     assert sum((await given_marks(judge, GOOD)).values()) > sum(true_marks(GOOD).values())
 
 
-async def test_a_failing_judge_says_so_and_gives_no_marks():
+async def test_a_failing_judge_says_so_and_gives_no_scores():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(failure_rate=1.0))
     findings = await judge.score(ScoringRequest(QUESTION.question, GOOD, ()))
     assert findings.failure
@@ -89,7 +93,7 @@ async def test_latency_is_slept_through():
     assert slept == [1.5]
 
 
-async def test_a_rubric_that_is_no_true_criterion_is_left_unmarked():
+async def test_a_rubric_that_is_no_true_criterion_is_left_unscored():
     foreign = Rubric(stage=Stage.ANSWER, title="style", description="The answer is elegant.")
     findings = await AlmanacJudge(QUESTIONS).score(ScoringRequest(QUESTION.question, GOOD, (foreign,)))
     assert findings.rubric_scores == {}
@@ -113,41 +117,45 @@ def researched(policy: str, page: str = PAGE) -> ParsedTrajectory:
     return parse_trajectory(Trajectory(question=DEMO_QUERY.question, segments=segments))
 
 
-def marks(parsed: ParsedTrajectory, stage: Stage) -> dict[str, int]:
+def scores(parsed: ParsedTrajectory, stage: Stage) -> dict[str, int]:
     evidence = Evidence.of(parsed)
-    return {rubric.title: mark(evidence) for rubric, mark in criteria_of(QUESTION).items() if rubric.stage is stage}
+    return {
+        rubric.title: true_score(evidence)
+        for rubric, true_score in criteria_of(QUESTION).items()
+        if rubric.stage is stage
+    }
 
 
-def test_a_value_said_of_its_subject_earns_full_marks_and_a_bare_value_half():
+def test_a_value_said_of_its_subject_gets_the_full_score_and_a_bare_value_the_partial_one():
     parsed = researched("<answer>The width of Amber Badger is 130 m. The other has 60 m.</answer>")
-    marked = marks(parsed, Stage.ANSWER)
-    assert marked["width of Amber Badger"] == 2
-    assert marked["width of Tall Fox"] == 1
+    scored = scores(parsed, Stage.ANSWER)
+    assert scored["width of Amber Badger"] == 2
+    assert scored["width of Tall Fox"] == 1
 
 
 def test_a_trap_value_is_a_flaw():
-    marked = marks(researched("<answer>The width of Amber Badger is 270 m.</answer>"), Stage.ANSWER)
-    assert marked["stale value"] == 2
+    scored = scores(researched("<answer>The width of Amber Badger is 270 m.</answer>"), Stage.ANSWER)
+    assert scored["stale value"] == 2
 
 
 def test_a_source_counts_only_if_a_tool_has_shown_it():
     written_by_policy = f"<think>{PAGE}</think><answer>x</answer>"
     nothing_shown = researched(written_by_policy, page="<tool_output>\nNo results.\n</tool_output>")
-    assert marks(nothing_shown, Stage.RESEARCH)["finds the width of Tall Fox"] == 0
-    assert marks(researched("<answer>x</answer>"), Stage.RESEARCH)["finds the width of Tall Fox"] == 2
+    assert scores(nothing_shown, Stage.RESEARCH)["finds the width of Tall Fox"] == 0
+    assert scores(researched("<answer>x</answer>"), Stage.RESEARCH)["finds the width of Tall Fox"] == 2
 
 
 def test_a_page_that_names_another_page_does_not_count_as_that_page():
     page = PAGE.replace("The width is 60 m.", "See https://almanac.example/d128\n for more.")
-    marked = marks(researched("<answer>x</answer>", page=page), Stage.RESEARCH)
-    assert marked["finds the width of Amber Badger"] == 0
+    scored = scores(researched("<answer>x</answer>", page=page), Stage.RESEARCH)
+    assert scored["finds the width of Amber Badger"] == 0
 
 
 def test_a_review_earns_by_stating_what_was_found_and_loses_by_pretending():
     def audited(review: str) -> tuple[int, int]:
         parsed = researched(f"<review><rubric_review>{review}</rubric_review></review><answer>x</answer>")
-        marked = marks(parsed, Stage.REVIEW)
-        return marked["audits the width of Tall Fox"], marked["audits the width of Amber Badger"]
+        scored = scores(parsed, Stage.REVIEW)
+        return scored["audits the width of Tall Fox"], scored["audits the width of Amber Badger"]
 
     # only Tall Fox's page was shown
     assert audited("Tall Fox is 60 m wide.") == (2, 1)
@@ -157,7 +165,7 @@ def test_a_review_earns_by_stating_what_was_found_and_loses_by_pretending():
 
 def test_a_repeated_search_is_a_flaw():
     call = '<call_tool name="google_search">tall fox  WIDTH</call_tool>'
-    assert marks(researched(call), Stage.RESEARCH)["repeats a search"] == 1
+    assert scores(researched(call), Stage.RESEARCH)["repeats a search"] == 1
 
 
 def test_stages_that_never_happened_have_quality_zero():

@@ -25,7 +25,7 @@ from rubricem_env.tools.pages.reader import PageReader, Unreadable
 from rubricem_env.tools.pages.services import Crawl4aiPages, JinaPages
 from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC
 
-PDF = Path(__file__).parents[2] / "fixtures" / "pages" / "two_columns.pdf"
+PDF = Path(__file__).parents[3] / "fixtures" / "pages" / "two_columns.pdf"
 
 PRIVATE = {
     "loopback": "127.0.0.1 127.8.8.8 ::1",

@@ -1,4 +1,4 @@
-"""What becomes of missing, unscorable and failed stages (choices B3, B4, B7)."""
+"""What becomes of missing, unscorable and failed stages."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_a_stage_without_rubrics_is_zero_for_the_whole_group_and_drops_out():
     assert not assign_credit(scores, valid=valid).advantages.any()
 
 
-def test_failed_stages_are_marked_where_the_answer_was_scored_and_missing_ones_are_not():
+def test_failed_stages_are_flagged_where_the_answer_was_scored_and_missing_ones_are_not():
     scores, valid, scored = group_scores([judged(FAILED, FAILED, MISSING, 0.75)])
     assert scores.tolist() == [[0.0, 0.0, 0.0, 0.75]]
     assert scored.tolist() == [[False, False, True, True]]
