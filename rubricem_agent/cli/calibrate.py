@@ -20,8 +20,9 @@ from rubricem_agent.cli.terminal import (
     parse_prices,
     plain_table,
 )
-from rubricem_agent.config import RULES, JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.evals.records import cost_cells
+from rubricem_agent.model_names import RULES
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.evals import WordingAgreement, compare_prompts, plan_calibration

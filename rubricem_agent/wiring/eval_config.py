@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rubricem_agent.config import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
 from rubricem_agent.evals.answers import Reuse
 from rubricem_agent.evals.base import EvaluationMode, Rules
 from rubricem_agent.evals.manifest import SubsetName
 from rubricem_agent.evals.runner import RunPhase
+from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
 from rubricem_agent.policy.base import Sampling
 from rubricem_agent.prompting import Style
 from rubricem_env.domain.base import Frozen

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic.main import IncEx
 
-from rubricem_agent import config as configs
-from rubricem_agent.config import GIVEN
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals import manifest as manifests
 from rubricem_agent.evals.answers import GivenAnswers
 from rubricem_agent.evals.base import DataPaths, Rules
@@ -26,6 +25,7 @@ from rubricem_agent.evals.runner import rehearse
 from rubricem_agent.evals.scores import Logs, Scores, score_run
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.files import sha256, write_atomic, writing
+from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, RULES, SCRIPTED, parse_judge, parse_policy
 from rubricem_agent.policy.base import Sampling, model_folder
 from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
@@ -110,9 +110,9 @@ def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]
         ConfigError: there is no such policy or judge.
     """
     policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
-    if config.policy != configs.EXPERT and not config.policy.startswith(configs.GIVEN):
-        spec = configs.parse_policy(config.policy)
-        policy = "" if spec.backend in (configs.SCRIPTED, configs.LOCAL) else spec.model
+    if config.policy != EXPERT and not config.policy.startswith(GIVEN):
+        spec = parse_policy(config.policy)
+        policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
     return "" if config.stage == "verdicts" else policy, () if config.stage == "answers" else judges
 
 
@@ -138,19 +138,19 @@ def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
     Raises:
         ConfigError: a judge is no model, or is named twice.
     """
-    given = [configs.parse_judge(judge) for judge in config.judges]
+    given = [parse_judge(judge) for judge in config.judges]
     if not rules.judge:
         return ()
     names: tuple[str, ...] = ()
-    for spec in given or map(configs.parse_judge, default_judges(rules)):
+    for spec in given or map(parse_judge, default_judges(rules)):
         # A login in the address is no part of who judges, and is not written down.
         address = ",".join(
             url.rstrip("/").replace(urlsplit(url).netloc, urlsplit(url).netloc.rpartition("@")[2], 1)
             for url in spec.urls
         )
         name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
-        names += (name if address in ("", configs.OPENAI_URL) else f"{name}@{address}",)
-    if configs.RULES in names:
+        names += (name if address in ("", OPENAI_URL) else f"{name}@{address}",)
+    if RULES in names:
         raise ConfigError(
             "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
         )
@@ -179,8 +179,8 @@ def beside_sha256(*paths: Path | None) -> str:
 
 def policy_sha256(policy: str) -> str:
     """Hash of the model that `local:PATH` names: its weights, tokenizer and settings; empty for any other policy."""
-    folder = model_folder(Path(policy.removeprefix(f"{configs.LOCAL}:")).expanduser())
-    if not policy.startswith(f"{configs.LOCAL}:") or not folder.is_dir():
+    folder = model_folder(Path(policy.removeprefix(f"{LOCAL}:")).expanduser())
+    if not policy.startswith(f"{LOCAL}:") or not folder.is_dir():
         return ""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".txt"))
     return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
@@ -194,7 +194,7 @@ def search_sha256(settings: Path | None) -> str:
     """
     if settings is None:
         return ""
-    config = configs.load_tools_config(settings)
+    config = load_tools_config(settings)
     digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
     for key, path in (("corpus", config.corpus), ("replay", config.replay)):
         if path is not None:
@@ -288,7 +288,7 @@ def read_parts(folder: Path, wanted: manifests.EvaluationManifest) -> tuple[Logs
 
 def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
     """What so many searches cost: each of the dearer tool, as if no result were in the cache; empty where none is paid."""
-    tools = configs.load_tools_config(settings) if settings else configs.ToolsConfig()
+    tools = load_tools_config(settings) if settings else ToolsConfig()
     if not tools.asks_engines:
         return []
     dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)

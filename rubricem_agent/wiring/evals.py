@@ -16,7 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.bank import BankConfig
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.policy import PolicyConfig
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals import answers as answerers
 from rubricem_agent.evals.manifest import ANSWERS_FILE, MANIFEST_FILE, VERDICTS_FILE, read_manifest, settle_manifest
 from rubricem_agent.evals.records import NO_ROOM, AnswerRecord, CaseKey, Journal, VerdictRecord, check_budget
@@ -26,6 +29,7 @@ from rubricem_agent.evals.statistics import MeanInterval, RunComparison, cohens_
 from rubricem_agent.files import writing
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.model_names import EXPERT, SCRIPTED
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
@@ -148,13 +152,13 @@ async def _drive(
     if judges:
         ceilings = SpendLimits(dollars=config.budget)
         built = build_judge(
-            configs.JudgeConfig(judge=judges[0], also=judges[1:], ceilings=ceilings), environ, prices=planned.prices
+            JudgeConfig(judge=judges[0], also=judges[1:], ceilings=ceilings), environ, prices=planned.prices
         )
         models, judge_meter = built.models, built.meter
     async with AsyncExitStack() as stack:
         for model in models:
             stack.push_async_callback(model.aclose)
-        tools = configs.load_tools_config(config.tools) if config.tools is not None else configs.ToolsConfig()
+        tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
         opened = await stack.enter_async_context(open_tools(tools, environ, limiter_of=limiter_of))
         toolbox = answerers.LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = _build_answerer(planned, toolbox, environ=environ, stack=stack)
@@ -188,7 +192,7 @@ def _probes(
     *,
     logs: Logs,
     judges: tuple[str, ...],
-    tools: configs.ToolsConfig,
+    tools: ToolsConfig,
     environ: Mapping[str, str],
 ) -> list[Probe]:
     """The probes of what is still to be asked: none where every answer and every verdict is in the logs."""
@@ -245,15 +249,15 @@ def _build_answerer(
         given = answerers.GivenAnswers("nobody", {})
     if given is not None:
         return given.answer, Meter()
-    settings = configs.PolicyConfig(
-        policy=configs.SCRIPTED if config.policy == configs.EXPERT else config.policy,
+    settings = PolicyConfig(
+        policy=SCRIPTED if config.policy == EXPERT else config.policy,
         sampling=config.sampling,
         ceilings=SpendLimits(dollars=config.budget),
         retry=config.retry,
     )
     policy, meter = build_policy(settings, environ, prices=planned.prices)
     is_flat = config.style == "react"
-    if config.policy == configs.EXPERT:
+    if config.policy == EXPERT:
         path = Path(config.data) if config.data else shipped_questions_path()
         policy = answerers.expert_policy(load_questions(path), is_flat=is_flat)
     stack.push_async_callback(policy.aclose)
@@ -269,7 +273,7 @@ def _build_answerer(
 
 
 def _build_references(config: EvalConfig, policy: Policy) -> answerers.References:
-    injector = build_injector(configs.BankConfig(), policy.count_tokens)
+    injector = build_injector(BankConfig(), policy.count_tokens)
     if config.reuse == "cross" and config.bank is not None:
         return partial(answerers.cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
     if config.reuse == "within":

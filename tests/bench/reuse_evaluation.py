@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.metrics import SETTINGS_FILE
@@ -31,6 +30,7 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
 from trainers.local.outputs import resume_run
 from trainers.local.settings import LocalConfig

@@ -7,9 +7,9 @@ import timeit
 
 import lxml.html
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 
 SENTENCE = "The reported figure differs between the two editions, and the later one says 41 km, which a note confirms. "

@@ -3,9 +3,8 @@
 import asyncio
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
-from rubricem_agent.config import PolicyConfig
+from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.policy.base import Listener, Opening, Sampling
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.report import render_report
@@ -14,6 +13,7 @@ from rubricem_agent.wiring.models import build_policy
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Ending, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.limits import RetryPolicy
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from rubricem_agent.config import ToolsConfig
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.learn.checkpoint import json_part, latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import Credit
 from rubricem_agent.learn.held_out import answer_held_out, mean_judged, mean_quality, record_evaluation

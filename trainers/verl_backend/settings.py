@@ -12,7 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, read_mapping
+from rubricem_agent.config.bank import BankConfig
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.sections import read_mapping
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.data.prepare import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.monitor import WatchSettings

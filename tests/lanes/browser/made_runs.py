@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from research.ablation import summarise
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.learn.metrics import EvaluationLine, RunLog
 from rubricem_agent.learn.record import GroupEntry, RolloutEntry, RunRecorder
 from rubricem_agent.memory.embed import HashingEmbedder

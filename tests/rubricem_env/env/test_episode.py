@@ -1,7 +1,6 @@
 """The episode's state machine: budgets, endings, notices, replay."""
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import (
@@ -15,6 +14,7 @@ from rubricem_env.domain.trajectory import (
     dump_trajectory,
 )
 from rubricem_env.env.episode import BUDGET_USED_NOTICE, Continue, Episode, EpisodeLimits, Finished
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.render import ObservationCaps
 from tests.rubricem_env.env.conftest import ANSWER, CALL
 

@@ -5,7 +5,6 @@ import json
 import random
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import JudgeError, UsageError
@@ -14,6 +13,7 @@ from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.judge.base import Group, JudgeSettings, ScoringResult
 from rubricem_env.judge.pipeline import GroupScorer, StepJudge
 from rubricem_env.judge.rubrics import RubricBuffer, StageCaps
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
 from tests.fakes import rubric
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 from hypothesis import given, strategies as st
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.judge.prompting import REPEATED, TRAJECTORY_TOKENS, TRUNCATED, delimit, render_stages, shorten_middle
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import defuse
 from rubricem_env.testing.judges import ANSWER, PLAN, QUESTION, REVIEW, attempt, call, careless, policy
 from tests.replies import read_blocks

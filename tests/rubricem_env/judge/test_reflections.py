@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
@@ -16,6 +15,7 @@ from rubricem_env.judge.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.llm.limits import RetryPolicy, Timing
 from rubricem_env.llm.usage import SpendLimitReached
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, careless
 from tests.fakes import ScriptedModel, rubric
 from tests.replies import read_blocks

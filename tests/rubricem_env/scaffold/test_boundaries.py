@@ -1,8 +1,8 @@
 """Where stages begin and end; the golden trajectories hold whole runs, these the corners."""
 
 import pytest
-from rubricem_env.scaffold.parsed import find_boundaries
 
+from rubricem_env.scaffold.parsed import find_boundaries
 from rubricem_env.scaffold.parser import parse_turn
 
 THINK = "<think>a</think>"  # 16 characters

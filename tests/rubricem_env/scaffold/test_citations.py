@@ -2,9 +2,9 @@
 
 import pytest
 from hypothesis import given, strategies as st
-from rubricem_env.scaffold.parsed import find_any_citations, find_citations, resolve_citations, shown_snippets
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus
+from rubricem_env.scaffold.parsed import find_any_citations, find_citations, resolve_citations, shown_snippets
 
 PARTS = (
     '<cite id="S_1, S_2">a</cite>',

@@ -2,10 +2,10 @@
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from rubricem_env.scaffold.parsed import find_boundaries, parse_trajectory
 
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.lexer import Scanner, find_structure, find_tags
+from rubricem_env.scaffold.parsed import find_boundaries, parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, Turn, parse_turn
 from tests.rubricem_env.scaffold.fragments import emissions, pieces_of
 

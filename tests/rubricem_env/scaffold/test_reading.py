@@ -1,11 +1,11 @@
 """A trajectory read whole."""
 
 import pytest
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory, parse_turns
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.grammar import Code
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory, parse_turns
 
 PLAN = "<structured_plan>p</structured_plan>"
 CALL = '<call_tool name="a">q</call_tool>'

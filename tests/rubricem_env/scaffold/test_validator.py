@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.scaffold.grammar import Code, violation
+from rubricem_env.scaffold.parsed import parse_trajectory
 
 PLAN = (
     "<structured_plan><deep_analysis>d</deep_analysis><rubric>r</rubric>"

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.research_env import query_of, shipped_toolbox
 from rubricem_env.env.step import advance
+from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import UsageError
@@ -11,6 +10,7 @@ from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.env.research_env import shipped_toolbox
 from rubricem_env.judge.base import Contrast, ScoringRequest
+from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, Evidence, JudgeKnobs, criteria_of, true_quality

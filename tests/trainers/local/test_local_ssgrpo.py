@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rubricem_agent.config import JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.files import lock_folder, trim_log
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_agent.memory.inject import ReferenceSettings

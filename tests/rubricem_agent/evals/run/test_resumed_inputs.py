@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.evals.manifest import refuse_difference
 from rubricem_agent.policy.base import Sampling
 from rubricem_agent.wiring.eval_config import EvalConfig
