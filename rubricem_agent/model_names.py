@@ -14,7 +14,10 @@ EXPERT = "expert"
 OPENAI_URL = "https://api.openai.com/v1"
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
 JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
-POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
+POLICY_NAMES = (
+    "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or "
+    "local:PATH"
+)
 RULES = "rules"
 GEMINI = "gemini"
 OPENAI = "openai"
@@ -86,16 +89,15 @@ def _parse_spec(what: str, text: str, *, without_model: str, with_model: tuple[s
         return ModelSpec(without_model)
     if backend not in with_model:
         raise ConfigError(f"there is no {what} {text!r}. Use {names}.")
-    found = re.fullmatch(r"(?P<model>[^@\s]+)(?:@(?P<url>\S+))?", rest)
-    if found is None or (backend in (OPENAI, VLLM) and not found["url"]):
-        missing = "a model" if found is None else "a URL"
+    parts = re.fullmatch(r"(?P<model>[^@\s]+)(?:@(?P<url>\S+))?", rest)
+    if parts is None or (backend in (OPENAI, VLLM) and not parts["url"]):
+        missing = "a model" if parts is None else "a URL"
         raise ConfigError(f"the {what} {text!r} lacks {missing}. Use {names}.")
-    url = found["url"] or ""
-    spec = ModelSpec(backend, found["model"], url)
-    for one in spec.urls if url else ():
-        address = urlsplit(one)
+    spec = ModelSpec(backend, parts["model"], parts["url"] or "")
+    for url in spec.urls if spec.url else ():
+        address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ConfigError(f"the {what}'s URL is {one!r}; it must start with http:// or https://. Use {names}.")
+            raise ConfigError(f"the {what}'s URL is {url!r}; it must start with http:// or https://. Use {names}.")
     if len(spec.urls) > 1 and (what == "policy" or backend != OPENAI):
         raise ConfigError(
             f"the {what} {text!r} has several URLs, as only judges and teachers of openai: may have. Name one, such as "

@@ -35,12 +35,15 @@ class EngineConfig(Frozen):
     @classmethod
     def _read_order(cls, given: object) -> object:
         listed = given if isinstance(given, list | tuple) else [given]
-        first, *others = [{"engine": one} if isinstance(one, str) else one for one in listed] or [{"engine": ""}]
-        return {**first, "then": [*first.get("then", ()), *others]} if others and isinstance(first, Mapping) else first
+        engines = [{"engine": engine} if isinstance(engine, str) else engine for engine in listed]
+        first, *others = engines or [{"engine": ""}]
+        if others and isinstance(first, Mapping):
+            return {**first, "then": [*first.get("then", ()), *others]}
+        return first
 
     @property
     def in_order(self) -> tuple[Self, ...]:
-        return (self, *(one for other in self.then for one in other.in_order))
+        return (self, *(engine for other in self.then for engine in other.in_order))
 
     @property
     def limits(self) -> Rates:

@@ -1,7 +1,6 @@
 """Reads a section of settings, and refuses an unknown key with the nearest known one."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
@@ -11,8 +10,6 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import suggest_name, validating
 
 Section = TypeVar("Section", bound=BaseModel)
-RENAMED: Mapping[str, str] = MappingProxyType({"audit": "held_out_judge"})
-"""Keys of earlier releases, and what they are called now."""
 
 
 def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: str, separator: str = ".") -> None:
@@ -24,26 +21,36 @@ def refuse_unknown(section: Mapping[Any, Any], kind: type[BaseModel], *, where: 
     for key, value in section.items():
         field = kind.model_fields.get(key)
         if field is None:
-            if (now := RENAMED.get(key)) in kind.model_fields:
-                raise ConfigError(f"{where} has the key {key!r}, which is {now!r} now; its values are the same.")
-            groups = {name: _model_in(one.annotation) for name, one in kind.model_fields.items()}
-            inside = [name for name, one in groups.items() if one and key in one.model_fields]
-            alike = suggest_name(str(key), kind.model_fields, cutoff=0.5)
-            known = f"did you mean {inside[0]}.{key}?" if len(inside) == 1 else alike
-            raise ConfigError(f"{where} has the unknown key {key!r}; {known}")
-        if (inner := _model_in(field.annotation)) is not None:
-            for part in value if isinstance(value, list) else [value]:
-                if isinstance(part, Mapping):
-                    refuse_unknown(part, inner, where=f"{where}{separator}{key}")
-                elif isinstance(part, str | int | float) and not (field.metadata or issubclass(inner, EngineConfig)):
-                    at, keys = f"{where}{separator}{key}", ", ".join(f"{key}.{name}" for name in inner.model_fields)
-                    raise ConfigError(f"{at} is {part!r}, which is no section; its keys are {keys}.")
+            raise ConfigError(f"{where} has the unknown key {key!r}; {_suggest_key(str(key), kind)}")
+        inner = _model_in(field.annotation)
+        if inner is None:
+            continue
+        # A field with a validator of its own, and the engine of a search tool, may be given as a text.
+        takes_text = bool(field.metadata) or issubclass(inner, EngineConfig)
+        path = f"{where}{separator}{key}"
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Mapping):
+                refuse_unknown(part, inner, where=path)
+            elif isinstance(part, str | int | float) and not takes_text:
+                keys = ", ".join(f"{key}.{name}" for name in inner.model_fields)
+                raise ConfigError(f"{path} is {part!r}, which is no section; its keys are {keys}.")
+
+
+def _suggest_key(key: str, kind: type[BaseModel]) -> str:
+    """The key of the one group that has it, else the nearest key."""
+    groups = {name: _model_in(field.annotation) for name, field in kind.model_fields.items()}
+    owners = [name for name, group in groups.items() if group and key in group.model_fields]
+    if len(owners) == 1:
+        return f"did you mean {owners[0]}.{key}?"
+    return suggest_name(key, kind.model_fields, cutoff=0.5)
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
     """The model that a field holds, optional, in a tuple or alone."""
-    found = [one for one in (annotation, *get_args(annotation)) if isinstance(one, type) and issubclass(one, BaseModel)]
-    return found[0] if found else None
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
 
 
 def read_mapping(section: Mapping[str, Any], kind: type[Section], *, where: str, separator: str = ".") -> Section:

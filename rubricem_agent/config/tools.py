@@ -29,10 +29,11 @@ class ToolCacheConfig(Frozen):
 
 
 class RemoteToolsConfig(Frozen):
-    """A remote `rubricem tools serve`; its token is read from RUBRICEM_TOOLS_TOKEN, and its host from RUBRICEM_TOOLS_TOKEN_HOST."""
+    """A remote `rubricem tools serve`. RUBRICEM_TOOLS_TOKEN has its token, and RUBRICEM_TOOLS_TOKEN_HOST its host."""
 
     url: str
-    """Or several, separated by commas: the server with the fewest open calls is asked, and one that is away is left out."""
+    """Or several, separated by commas: the server with the fewest open calls is asked, and one that is away is left
+    out."""
     concurrency: Count = 256
     timeout: Seconds = 600.0
     """For one call, with its wait for a turn at the server."""
@@ -127,15 +128,18 @@ class ToolsConfig(Frozen):
 
 
 def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> ToolsConfig:
-    """Read settings from a mapping; raises ConfigError as above."""
+    """Read settings from a mapping; raises ConfigError on an unknown key at any depth or a value out of range."""
     return read_mapping(settings, ToolsConfig, where=f"config {where}", separator=": ")
 
 
 def load_tools_config(path: Path) -> ToolsConfig:
-    """Read settings from a TOML file, at its top level or in its table [tools]; raises ConfigError as above.
+    """Read settings from a TOML file, at its top level or in its table [tools].
 
     Relative paths in the file are relative to its folder. The folder of an index, or a JSONL file of documents, stands
     for the settings that search it.
+
+    Raises:
+        ConfigError: the file cannot be read, has an unknown key at any depth, or a value out of range.
     """
     if path.is_dir() or path.suffix.casefold() == ".jsonl":
         return ToolsConfig(corpus=path)
@@ -143,11 +147,21 @@ def load_tools_config(path: Path) -> ToolsConfig:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as cause:
         raise ConfigError(f"cannot read the config {path}: {cause}. Give the path of a TOML file.") from cause
-    config = read_tools_config(settings["tools"] if isinstance(settings.get("tools"), dict) else settings, str(path))
-    named = (config.corpus, config.record, config.replay, config.cache.path)
-    corpus, record, replay, cached = (one and path.parent / one.expanduser() for one in named)
-    cache = config.cache.model_copy(update={"path": cached})
-    return config.model_copy(update={"corpus": corpus, "record": record, "replay": replay, "cache": cache})
+    if isinstance(settings.get("tools"), dict):
+        settings = settings["tools"]
+    config = read_tools_config(settings, str(path))
+
+    def beside(file: Path | None) -> Path | None:
+        return file and path.parent / file.expanduser()
+
+    return config.model_copy(
+        update={
+            "corpus": beside(config.corpus),
+            "record": beside(config.record),
+            "replay": beside(config.replay),
+            "cache": config.cache.model_copy(update={"path": beside(config.cache.path)}),
+        }
+    )
 
 
 def parse_tools(text: str) -> ToolsConfig:

@@ -24,7 +24,6 @@ from trainers.local.crediting import credit_step
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.setup import make_parts
 from trainers.local.ssgrpo import count_ahead, main, sample_and_judge, train, train_step
-from trainers.settings import read_settings
 
 
 def lines(config: LocalConfig) -> list[dict]:
@@ -47,13 +46,6 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
     assert (config.out / "model" / "config.json").is_file()
     # It can be played and trained on from there.
     assert load_tokenizer(config.out / "model").size == load_tokenizer(config.policy).size
-
-
-def test_the_former_key_of_the_held_out_judge_answers_with_its_new_name(tmp_path):
-    settings = tmp_path / "run.yaml"
-    settings.write_text("policy: tiny\nout: x\naudit: {every: 1}\n")
-    with pytest.raises(ConfigError, match="has the key 'audit', which is 'held_out_judge' now"):
-        read_settings(settings, LocalConfig)
 
 
 def test_reflections_of_step_one_are_trained_on_in_step_two(config):
