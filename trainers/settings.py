@@ -12,7 +12,7 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from rubricem_agent.config import read_mapping
+from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.learn.code_version import CODE_FILE, code_version
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import Encounter, OnMiss, ReflectPhase

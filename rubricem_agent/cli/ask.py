@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
-from rubricem_agent.config import POLICY_NAMES, SCRIPTED, PolicyConfig
+from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
+from rubricem_agent.model_names import POLICY_NAMES, SCRIPTED
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report

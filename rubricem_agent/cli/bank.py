@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
-from rubricem_agent.config import MINILM, BankConfig
+from rubricem_agent.config.bank import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import BankStoreError

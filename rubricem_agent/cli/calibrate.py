@@ -11,8 +11,9 @@ import typer
 
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
-from rubricem_agent.config import RULES, JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.evals.costs import cost_cells
+from rubricem_agent.model_names import RULES
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.prices import parse_prices

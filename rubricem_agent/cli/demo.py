@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.cli.terminal import Terminal, command, open_out
-from rubricem_agent.config import ToolsConfig
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.wiring.tools import open_tools, over_mcp
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.domain.trajectory import dump_trajectory

@@ -10,7 +10,7 @@ import typer
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, open_judge
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
 from rubricem_agent.cli.trajectory_rows import read_trajectory_rows
-from rubricem_agent.config import JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.config import JUDGE_NAMES, JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.model_names import JUDGE_NAMES
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.wiring.probe import model_probes, require_answers
 from rubricem_env.judge.agreement import Agreement

@@ -11,7 +11,7 @@ import typer
 
 from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
-from rubricem_agent.config import JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError

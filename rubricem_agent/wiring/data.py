@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
@@ -28,6 +29,7 @@ from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, T
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark
 from rubricem_agent.learn.resume_identity import refuse_other_run
+from rubricem_agent.model_names import DIRECTORY, GEMINI_BATCH, SCRIPTED, ModelSpec, parse_teacher
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.wiring.hub_files import HUB, fetch_hub_file
@@ -63,34 +65,34 @@ if TYPE_CHECKING:
 _JOURNAL_FILE = "journal.jsonl"
 _SHAPING = {"flat", "faults", "seed", "temperature", "max_rounds", "max_tokens", "max_output_tokens"}
 """The settings that a trace depends on, beside the teacher."""
-_BATCH_TEACHERS = (configs.GEMINI_BATCH, configs.DIRECTORY, configs.SCRIPTED)
+_BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
 """Teachers that take a whole round of requests at once."""
 OnTrace = Callable[[Trace], None]
 
 
-def read_questions(config: configs.TeacherConfig) -> QuestionFile:
+def read_questions(config: TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
     tasks, almanac = read_question_file(config.questions or shipped_questions_path())
     return tasks[: config.limit], almanac
 
 
-def prompts_of(config: configs.TeacherConfig) -> TeacherPrompts:
+def prompts_of(config: TeacherConfig) -> TeacherPrompts:
     """The prompts of a teacher that is a model, with the limits of the settings."""
     limits = config.model_dump(include={"max_rounds", "max_output_tokens", "temperature"})
     return TeacherPrompts.ours(flat=config.flat, **limits)
 
 
-def teacher_prices(config: configs.TeacherConfig) -> Mapping[str, Price]:
+def teacher_prices(config: TeacherConfig) -> Mapping[str, Price]:
     """The prices that the teacher's calls are metered at: the given one, or the list's; half of it in batch jobs.
 
     Raises:
         ConfigError: a limit in dollars could not hold, because the price is unknown.
     """
-    spec = configs.parse_teacher(config.teacher)
+    spec = parse_teacher(config.teacher)
     prices = listed_with({spec.model: config.price} if config.price is not None else {})
     price = price_of(spec.model, prices)
-    if config.ceilings.dollars is not None and spec.backend != configs.SCRIPTED:
-        if spec.backend == configs.DIRECTORY:
+    if config.ceilings.dollars is not None and spec.backend != SCRIPTED:
+        if spec.backend == DIRECTORY:
             raise ConfigError(
                 "replies in a folder come without their cost, so --max-dollars cannot hold; set the limit where the "
                 "requests are answered."
@@ -100,13 +102,13 @@ def teacher_prices(config: configs.TeacherConfig) -> Mapping[str, Price]:
                 f"no price of {spec.model} is known, so --max-dollars cannot hold; give what a million tokens cost, read "
                 "and written, as in --price 2,12."
             )
-    if price is None or config.price is not None or spec.backend != configs.GEMINI_BATCH:
+    if price is None or config.price is not None or spec.backend != GEMINI_BATCH:
         return prices
     return {**prices, price_name(spec.model): price.batched}
 
 
 def teach(
-    config: configs.TeacherConfig, environ: Mapping[str, str] = os.environ, *, on_trace: OnTrace | None = None
+    config: TeacherConfig, environ: Mapping[str, str] = os.environ, *, on_trace: OnTrace | None = None
 ) -> Harvest:
     """Write all missing traces, and filter them into samples under `config.out`.
 
@@ -117,7 +119,7 @@ def teach(
         UsageError: the folder holds traces that were written with other settings.
     """
     environ = naming(environ, TEACHER_KEY, config.teacher)
-    is_scripted = configs.parse_teacher(config.teacher).backend == configs.SCRIPTED
+    is_scripted = parse_teacher(config.teacher).backend == SCRIPTED
     prompt_hash = "" if is_scripted else prompts_of(config).hash
     shards = split_shards(config, read_questions(config))
     _keep_settings(config, prompt_hash)
@@ -144,7 +146,7 @@ def teach(
     return harvested
 
 
-def _keep_settings(config: configs.TeacherConfig, prompt_hash: str) -> None:
+def _keep_settings(config: TeacherConfig, prompt_hash: str) -> None:
     """Write what a trace depends on beside the journals, or compare it with that of the traces that are there."""
     path = config.out / SETTINGS_FILE
     settings = json.dumps({**config.model_dump(mode="json", include=_SHAPING), "prompt": prompt_hash})
@@ -154,11 +156,11 @@ def _keep_settings(config: configs.TeacherConfig, prompt_hash: str) -> None:
         write_atomic(path, settings)
 
 
-Shard = tuple[configs.TeacherConfig, QuestionFile]
+Shard = tuple[TeacherConfig, QuestionFile]
 """A part of the questions, and the settings to write them with: `out` is the shard's own folder."""
 
 
-def split_shards(config: configs.TeacherConfig, questions: QuestionFile) -> list[Shard]:
+def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
     """Every Nth question goes to the same shard, with its share of the limits."""
     count, limits = config.shards, config.ceilings
     tasks, almanac = questions
@@ -176,7 +178,7 @@ def split_shards(config: configs.TeacherConfig, questions: QuestionFile) -> list
 
 
 async def write_shard(
-    config: configs.TeacherConfig,
+    config: TeacherConfig,
     questions: QuestionFile,
     environ: Mapping[str, str],
     *,
@@ -184,7 +186,7 @@ async def write_shard(
     limiter_of: LimiterOf = own_limiter,
 ) -> list[Trace]:
     """The traces of a shard, written through its own journal."""
-    spec = configs.parse_teacher(config.teacher)
+    spec = parse_teacher(config.teacher)
     tasks, almanac = questions
     meter = Meter(config.ceilings, prices=teacher_prices(config))
     recall_usage(config.out, meter)
@@ -194,7 +196,7 @@ async def write_shard(
         if on_trace is not None:
             on_trace(trace)
 
-    tools = configs.load_tools_config(config.tools) if config.tools else configs.ToolsConfig()
+    tools = load_tools_config(config.tools) if config.tools else ToolsConfig()
     teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
     probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)] if config.probe else []
     async with aclosing(teacher), open_tools(tools, environ, limiter_of=limiter_of) as opened:
@@ -232,22 +234,17 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
 
 
 def _build_teacher(
-    spec: configs.ModelSpec,
-    config: configs.TeacherConfig,
-    *,
-    almanac: Mapping[str, Question],
-    environ: Mapping[str, str],
-    meter: Meter,
+    spec: ModelSpec, config: TeacherConfig, *, almanac: Mapping[str, Question], environ: Mapping[str, str], meter: Meter
 ) -> Teacher:
-    if spec.backend == configs.SCRIPTED:
+    if spec.backend == SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
     prompts = prompts_of(config)
     timing = Timing.real(config.seed)
-    if spec.backend == configs.DIRECTORY:
+    if spec.backend == DIRECTORY:
         root = Path(spec.model)
         folder = root if config.shards == 1 else root / config.out.name
         return BatchTeacher(folder, prompts=prompts)
-    if spec.backend == configs.GEMINI_BATCH:
+    if spec.backend == GEMINI_BATCH:
         key = google_key_for(spec.url, environ, own=TEACHER_KEY, who=f"the teacher gemini-batch:{spec.model}")
         with requires_extra("judge", "Gemini batch jobs"):
             from rubricem_agent.data.gemini_batch import GeminiBatch
@@ -289,7 +286,7 @@ def _affordable(requests: Sequence[ChatRequest], *, model: str, meter: Meter) ->
 
 
 def _write_in_process(
-    config: configs.TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str, service: Any
+    config: TeacherConfig, questions: QuestionFile, environ: Mapping[str, str], folder: str, service: Any
 ) -> list[Trace]:
     os.chdir(folder)
     return asyncio.run(write_shard(config, questions, environ, limiter_of=limits_of(service)))

@@ -5,13 +5,15 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.bank import BankConfig
+from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.evals import answers as answerers
 from rubricem_agent.evals.expert_policy import expert_policy
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.references import References, cross_references, no_references, within_references
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.model_names import EXPERT, SCRIPTED
 from rubricem_agent.policy.base import Policy
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.reflection.reflector import Reflector
@@ -35,15 +37,15 @@ def build_answerer(
         given = GivenAnswers("nobody", {})
     if given is not None:
         return given.answer, Meter()
-    settings = configs.PolicyConfig(
-        policy=configs.SCRIPTED if config.policy == configs.EXPERT else config.policy,
+    settings = PolicyConfig(
+        policy=SCRIPTED if config.policy == EXPERT else config.policy,
         sampling=config.sampling,
         ceilings=SpendLimits(dollars=config.budget),
         retry=config.retry,
     )
     policy, meter = build_policy(settings, environ, prices=planned.prices)
     is_flat = config.style == "react"
-    if config.policy == configs.EXPERT:
+    if config.policy == EXPERT:
         path = Path(config.data) if config.data else shipped_questions_path()
         policy = expert_policy(load_questions(path), is_flat=is_flat)
     stack.push_async_callback(policy.aclose)
@@ -59,7 +61,7 @@ def build_answerer(
 
 
 def _build_references(config: EvalConfig, policy: Policy) -> References:
-    injector = build_injector(configs.BankConfig(), policy.count_tokens)
+    injector = build_injector(BankConfig(), policy.count_tokens)
     if config.reuse == "cross" and config.bank is not None:
         return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
     if config.reuse == "within":

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rubricem_agent.config import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
 from rubricem_agent.evals.references import Reuse
 from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.evals.subsets import SubsetName
+from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
 from rubricem_agent.prompting import Style
 from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, CommandOption
 from rubricem_agent.wiring.prices import parse_prices

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rubricem_agent import config as configs
+from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, RULES, SCRIPTED, parse_judge, parse_policy
 from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.prices import Price, listed_with, price_of
@@ -20,9 +20,9 @@ def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]
         ConfigError: there is no such policy or judge.
     """
     policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
-    if config.policy != configs.EXPERT and not config.policy.startswith(configs.GIVEN):
-        spec = configs.parse_policy(config.policy)
-        policy = "" if spec.backend in (configs.SCRIPTED, configs.LOCAL) else spec.model
+    if config.policy != EXPERT and not config.policy.startswith(GIVEN):
+        spec = parse_policy(config.policy)
+        policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model
     return "" if config.stage == "verdicts" else policy, () if config.stage == "answers" else judges
 
 
@@ -32,19 +32,19 @@ def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
     Raises:
         ConfigError: a judge is no model, or is named twice.
     """
-    given = [configs.parse_judge(judge) for judge in config.judges]
+    given = [parse_judge(judge) for judge in config.judges]
     if not rules.judge:
         return ()
     names: tuple[str, ...] = ()
-    for spec in given or map(configs.parse_judge, default_judges(rules)):
+    for spec in given or map(parse_judge, default_judges(rules)):
         # A login in the address is no part of who judges, and is not written down.
         address = ",".join(
             url.rstrip("/").replace(urlsplit(url).netloc, urlsplit(url).netloc.rpartition("@")[2], 1)
             for url in spec.urls
         )
         name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
-        names += (name if address in ("", configs.OPENAI_URL) else f"{name}@{address}",)
-    if configs.RULES in names:
+        names += (name if address in ("", OPENAI_URL) else f"{name}@{address}",)
+    if RULES in names:
         raise ConfigError(
             "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
         )

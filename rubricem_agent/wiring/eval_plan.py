@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricem_agent import config as configs
-from rubricem_agent.config import GIVEN
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.given_answers import GivenAnswers
@@ -14,6 +13,7 @@ from rubricem_agent.evals.rehearsal import rehearse
 from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
 from rubricem_agent.evals.subsets import choose, refuse_incomplete
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
+from rubricem_agent.model_names import GIVEN
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
 from rubricem_agent.wiring.hub_files import fetched
@@ -38,7 +38,7 @@ def read_seen(path: Path) -> Collection[str]:
 
 def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
     """What so many searches cost: each of the dearer tool, as if no result were in the cache; empty where none is paid."""
-    tools = configs.load_tools_config(settings) if settings else configs.ToolsConfig()
+    tools = load_tools_config(settings) if settings else ToolsConfig()
     if not tools.asks_engines:
         return []
     dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals.budget import check_budget
 from rubricem_agent.evals.cases import case_keys
 from rubricem_agent.evals.limited_tools import LimitedToolbox
@@ -101,13 +102,13 @@ async def _drive(
     if judges:
         ceilings = SpendLimits(dollars=config.budget)
         built = build_judge(
-            configs.JudgeConfig(judge=judges[0], also=judges[1:], ceilings=ceilings), environ, prices=planned.prices
+            JudgeConfig(judge=judges[0], also=judges[1:], ceilings=ceilings), environ, prices=planned.prices
         )
         models, judge_meter = built.models, built.meter
     async with AsyncExitStack() as stack:
         for model in models:
             stack.push_async_callback(model.aclose)
-        tools = configs.load_tools_config(config.tools) if config.tools is not None else configs.ToolsConfig()
+        tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
         opened = await stack.enter_async_context(open_tools(tools, environ, limiter_of=limiter_of))
         toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = build_answerer(planned, toolbox, environ=environ, stack=stack)
@@ -141,7 +142,7 @@ def _probes(
     *,
     logs: Logs,
     judges: tuple[str, ...],
-    tools: configs.ToolsConfig,
+    tools: ToolsConfig,
     environ: Mapping[str, str],
 ) -> list[Probe]:
     """The probes of what is still to be asked: none where every answer and every verdict is in the logs."""

@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from pydantic.main import IncEx
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.tools import load_tools_config
+from rubricem_agent.model_names import LOCAL
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.tools import open_index
@@ -34,8 +35,8 @@ def beside_sha256(*paths: Path | None) -> str:
 
 def policy_sha256(policy: str) -> str:
     """Hash of the model that `local:PATH` names: its weights, tokenizer and settings; empty for any other policy."""
-    folder = model_folder(Path(policy.removeprefix(f"{configs.LOCAL}:")).expanduser())
-    if not policy.startswith(f"{configs.LOCAL}:") or not folder.is_dir():
+    folder = model_folder(Path(policy.removeprefix(f"{LOCAL}:")).expanduser())
+    if not policy.startswith(f"{LOCAL}:") or not folder.is_dir():
         return ""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".txt"))
     return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
@@ -49,7 +50,7 @@ def search_sha256(settings: Path | None) -> str:
     """
     if settings is None:
         return ""
-    config = configs.load_tools_config(settings)
+    config = load_tools_config(settings)
     digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
     for key, path in (("corpus", config.corpus), ("replay", config.replay)):
         if path is not None:

@@ -6,7 +6,9 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.bank import HASHING, BankConfig
+from rubricem_agent.config.policy import PolicyConfig
+from rubricem_agent.config.tools import parse_tools
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.inject import Block, CountTokens, Injector
@@ -30,7 +32,7 @@ from rubricem_records.bank_header import read_header
 SNAPSHOT_SUFFIX = ".npz"
 
 
-def build_bank(config: configs.BankConfig, *, evaluation_keys: Collection[str] = frozenset()) -> RubricBank:
+def build_bank(config: BankConfig, *, evaluation_keys: Collection[str] = frozenset()) -> RubricBank:
     """Open the bank of the settings, or create it.
 
     Raises:
@@ -75,7 +77,7 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
     return RubricBank(store, build_embedder(header.embedder, embedder_path) if embeds else None)
 
 
-def build_injector(config: configs.BankConfig, count_tokens: CountTokens) -> Injector:
+def build_injector(config: BankConfig, count_tokens: CountTokens) -> Injector:
     """The injector of lessons before a question; it counts with the policy's own tokenizer."""
     return Injector(count_tokens=count_tokens, budget=config.reference_tokens)
 
@@ -97,7 +99,7 @@ class LessonMemory:
     @classmethod
     def open(cls, folder: Path | None, policy: Policy, *, creates: bool) -> "LessonMemory":
         """Open the bank of a folder; without a folder the bank is in memory. A missing one is made if `creates`."""
-        config = configs.BankConfig(folder=folder) if folder else configs.BankConfig(embedder=configs.HASHING)
+        config = BankConfig(folder=folder) if folder else BankConfig(embedder=HASHING)
         is_there = folder is not None and (folder.suffix == SNAPSHOT_SUFFIX or read_header(folder) is not None)
         if folder is not None and (is_there or not creates):
             bank = open_existing_bank(folder, embeds=True)
@@ -125,7 +127,7 @@ class LessonMemory:
 
 @asynccontextmanager
 async def open_ask(
-    config: configs.PolicyConfig,
+    config: PolicyConfig,
     environ: Mapping[str, str],
     *,
     tools: str = "offline",
@@ -149,7 +151,7 @@ async def open_ask(
         UsageError: something is missing or misspelt.
         ModelError: the policy or the search engine does not answer.
     """
-    settings = configs.parse_tools(tools)
+    settings = parse_tools(tools)
     environ = naming(environ, POLICY_KEY, config.policy)
     policy, meter = build_policy(config, environ)
     async with aclosing(policy):

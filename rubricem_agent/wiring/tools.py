@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from rubricem_agent import config as configs
+from rubricem_agent.config.search_engines import SCHOLAR, GoogleSearchConfig, SearchConfig, SnippetSearchConfig
+from rubricem_agent.config.tools import MountedServerConfig, PagesConfig, RemoteToolsConfig, ToolsConfig
 from rubricem_agent.wiring.models import SEARCH_KEY, build_embedder, google_key_for, requires_extra, tool_key
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
@@ -59,7 +60,7 @@ class OpenTools(NamedTuple):
     redactor: Redactor
 
 
-def open_cache(config: configs.ToolsConfig) -> CacheStore:
+def open_cache(config: ToolsConfig) -> CacheStore:
     """The cache of the settings."""
     cache, ttl = config.cache, config.cache.ttl_hours * 3600
     if cache.path is not None:
@@ -69,7 +70,7 @@ def open_cache(config: configs.ToolsConfig) -> CacheStore:
 
 @asynccontextmanager
 async def open_tools(
-    config: configs.ToolsConfig,
+    config: ToolsConfig,
     environ: Mapping[str, str],
     *,
     limiter_of: LimiterOf = own_limiter,
@@ -155,7 +156,7 @@ async def over_mcp(tools: OpenTools) -> AsyncIterator[Toolbox]:
 
 
 async def _web_toolbox(
-    config: configs.ToolsConfig,
+    config: ToolsConfig,
     environ: Mapping[str, str],
     *,
     stack: AsyncExitStack,
@@ -183,8 +184,8 @@ async def _web_toolbox(
         stack.push_async_callback(tool.aclose)
         return tool if store is None else CachedTool(tool, store, scope=scope)
 
-    def searching(search: configs.SearchConfig) -> Iterator[Tool]:
-        order: tuple[configs.SearchConfig, ...] = search.in_order
+    def searching(search: SearchConfig) -> Iterator[Tool]:
+        order: tuple[SearchConfig, ...] = search.in_order
         for one in order:
             server = "" if one is search else one.engine
             # Where another engine stands in, it is asked sooner.
@@ -197,9 +198,9 @@ async def _web_toolbox(
     return LocalToolbox(*tools, *(guarded(*page) for page in pages))
 
 
-def _scope_of(config: configs.SearchConfig) -> str:
+def _scope_of(config: SearchConfig) -> str:
     """What cached results depend on in addition to the call; as in earlier releases, whose entries are still found."""
-    if isinstance(config, configs.SnippetSearchConfig):
+    if isinstance(config, SnippetSearchConfig):
         return f"{config.engine.replace('_', ' ')} {config.url}"
     scope = f"{config.engine} {config.model} {config.url}"
     # The results of a plain engine depend on how many are requested.
@@ -209,7 +210,7 @@ def _scope_of(config: configs.SearchConfig) -> str:
     return scope + "".join(f" {name}={value}" for name, value in changed)
 
 
-def _page_tools(config: configs.PagesConfig, environ: Mapping[str, str]) -> Iterator[tuple[Backend, Rates, str]]:
+def _page_tools(config: PagesConfig, environ: Mapping[str, str]) -> Iterator[tuple[Backend, Rates, str]]:
     from rubricem_env.tools.pages.fetch import PageFetcher, PageSource, WebPages
     from rubricem_env.tools.pages.services import JINA_URL, Crawl4aiPages, JinaPages
 
@@ -227,9 +228,9 @@ def _page_tools(config: configs.PagesConfig, environ: Mapping[str, str]) -> Iter
         yield PageFetcher(source, spec=spec), config.rates, f"pages {config.reader} {config.url or ''}"
 
 
-def search_backend(config: configs.SearchConfig, environ: Mapping[str, str]) -> Backend:
+def search_backend(config: SearchConfig, environ: Mapping[str, str]) -> Backend:
     """An engine; raises ConfigError where its key is missing or must not go to its address."""
-    if isinstance(config, configs.GoogleSearchConfig) and config.engine == "gemini":
+    if isinstance(config, GoogleSearchConfig) and config.engine == "gemini":
         with requires_extra("tools", "google_search through Gemini", package="google-genai"):
             from rubricem_env.tools.google_search import SYSTEM, GeminiGoogleSearch
         return GeminiGoogleSearch(
@@ -244,22 +245,20 @@ def search_backend(config: configs.SearchConfig, environ: Mapping[str, str]) -> 
     with requires_extra("tools", "searching the web", package="httpx2"):
         from rubricem_env.tools.http import SearchEngine
     engine = ENGINES[config.engine]
-    url = engine.url if config.url in (None, ENGINES[configs.SCHOLAR].url) else config.url or ""
+    url = engine.url if config.url in (None, ENGINES[SCHOLAR].url) else config.url or ""
     key = tool_key(engine.key, environ, url=url, home=url_host(engine.url)) if engine.key else None
     if engine.key and engine.needs_key:
         key = read_secret(environ, engine.key, purpose=f"{engine.spec.name} through {config.engine}")
     opened = partial(SearchEngine, config.engine, key=key, url=url, fee=config.dollars)
-    if isinstance(config, configs.SnippetSearchConfig):
+    if isinstance(config, SnippetSearchConfig):
         return opened(limit=DEFAULT_LIMIT)
     return opened(limit=config.results, key_header=config.key_header if config.engine == "plain" else "")
 
 
-async def _open_remote(
-    remote: configs.RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack
-) -> LocalToolbox:
+async def _open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:
     """The tools of a remote `rubricem tools serve`; raises ConfigError with advice where it does not work."""
     has_token = bool(environ.get(TOKEN_VARIABLE, "").strip())
-    server = configs.MountedServerConfig(
+    server = MountedServerConfig(
         name="rubricem",
         url=remote.url,
         token_variable=TOKEN_VARIABLE if has_token else None,
@@ -290,9 +289,7 @@ async def _open_remote(
         raise ConfigError(f"the tool server {shown} does not work: {said} {advice}") from failure
 
 
-async def _connect(
-    server: configs.MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack
-) -> LocalToolbox:
+async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:
     with requires_extra("tools", f"the MCP server {server.name!r}", package="mcp"):
         from rubricem_env.tools.mcp_client import McpLink, McpToolbox
         from rubricem_env.tools.mcp_session import open_http, open_stdio
@@ -323,7 +320,7 @@ async def _connect(
 
 
 async def serve_tools(
-    config: configs.ToolsConfig,
+    config: ToolsConfig,
     environ: Mapping[str, str],
     *,
     token: SecretStr | None,

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.config import read_tools_config
+from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.models import google_key_for, key_for
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.config import PolicyConfig
+from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.policy.base import Listener, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.rollout.report import render_report

@@ -2,7 +2,7 @@
 
 import logging
 
-from rubricem_agent.config import read_tools_config
+from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import ToolCall, dump_trajectory
 from rubricem_env.testing.episodes import run_scripted_episode

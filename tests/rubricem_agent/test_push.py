@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.learn.code_version import code_version
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.wiring.hub import plan_upload

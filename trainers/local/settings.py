@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rubricem_agent.config import RULES, JudgeConfig, ToolsConfig, parse_tools
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.tools import ToolsConfig, parse_tools
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.drift import DriftSettings
+from rubricem_agent.model_names import RULES
 from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput  # type: ignore[import-not-found,unused-ignore]
 
-from rubricem_agent.config import WITH_WEIGHTS
+from rubricem_agent.config.bank import WITH_WEIGHTS
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm import export_traces
 

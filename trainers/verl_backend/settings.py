@@ -11,7 +11,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from rubricem_agent.config import BankConfig, JudgeConfig, ToolsConfig, read_mapping
+from rubricem_agent.config.bank import BankConfig
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.sections import read_mapping
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError

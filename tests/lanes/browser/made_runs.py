@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from research.ablation import summarise
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rubricem_agent.cli.credit_file import read_credit_file
-from rubricem_agent.config import load_tools_config
+from rubricem_agent.config.tools import load_tools_config
 from rubricem_agent.evals.files import read_answers
 from rubricem_agent.learn.checkpoint import find_checkpoint, json_part, load_checkpoint, save_checkpoint
 from rubricem_agent.memory.gate import WriteGate

@@ -7,7 +7,7 @@ import pytest
 if find_spec("vllm") is None:
     pytest.skip("vllm is not installed; run make vllm-lane", allow_module_level=True)
 
-from rubricem_agent.config import PolicyConfig
+from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.policy.base import Listener, Opening
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_agent.policy.text import Service

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 pytest.importorskip("chromadb", reason="the extra `bank` is not installed")
 
 from rubricem_agent.cli.ask import ask
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.memory.snapshot import save_snapshot
 from rubricem_agent.wiring.memory import build_bank, open_existing_bank
 from rubricem_env.domain.errors import UsageError

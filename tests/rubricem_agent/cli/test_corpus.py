@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 pytest.importorskip("tantivy", reason="needs the extra 'documents'")
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.config import load_tools_config
+from rubricem_agent.config.tools import load_tools_config
 from rubricem_agent.wiring.input_hashes import search_sha256
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import UsageError

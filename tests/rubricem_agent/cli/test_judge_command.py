@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.calibrate import calibrate
 from rubricem_agent.cli.judge import judge
-from rubricem_agent.config import JudgeConfig, parse_judge
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.model_names import parse_judge
 from rubricem_agent.wiring.models import build_judge
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import dump_trajectory

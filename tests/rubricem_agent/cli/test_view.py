@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.config import HASHING, BankConfig
+from rubricem_agent.config.bank import HASHING, BankConfig
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.testing.loopback import HOST

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.config import GoogleSearchConfig, RateConfig, ToolsConfig
+from rubricem_agent.config.search_engines import GoogleSearchConfig, RateConfig
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.data.filter import harvest
 from rubricem_agent.data.generate import Generation, TeacherTask, Trace, TurnReply
 from rubricem_agent.wiring.tools import open_tools

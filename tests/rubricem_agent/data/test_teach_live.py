@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.terminal import INCOMPLETE
-from rubricem_agent.config import TeacherConfig
+from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.data.filter import read_report
 from rubricem_agent.wiring.data import teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError

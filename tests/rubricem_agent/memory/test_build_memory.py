@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.wiring.memory import build_bank, build_injector, open_existing_bank
 from rubricem_agent.wiring.models import build_embedder

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.memory.snapshot import load_snapshot, save_snapshot
 from rubricem_agent.policy.scripted import ScriptedPolicy
 from rubricem_agent.reflection.reflector import Reflector, judged_attempts

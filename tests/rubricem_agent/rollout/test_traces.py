@@ -5,7 +5,9 @@ from collections import Counter
 
 import pytest
 
-from rubricem_agent.config import JudgeConfig, PolicyConfig, ToolsConfig
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.policy import PolicyConfig
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_agent.wiring.models import build_judge, build_policy

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.config import read_tools_config
+from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.probe import find_silent, model_probes, search_probes
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.testing.loopback import free_port, serve_loopback

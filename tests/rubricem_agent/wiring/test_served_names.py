@@ -5,7 +5,9 @@ import json
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.config import JudgeConfig, PolicyConfig, parse_judge, parse_policy
+from rubricem_agent.config.judge import JudgeConfig
+from rubricem_agent.config.policy import PolicyConfig
+from rubricem_agent.model_names import parse_judge, parse_policy
 from rubricem_agent.policy.base import SYSTEM_FILE, TINY_SYSTEM
 from rubricem_agent.wiring.models import build_judge, build_policy, connect_chat_model, system_of
 from rubricem_env.domain.errors import ConfigError

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rubricem_agent.config import RemoteToolsConfig, load_tools_config, parse_tools, read_tools_config
+from rubricem_agent.config.tools import RemoteToolsConfig, load_tools_config, parse_tools, read_tools_config
 from rubricem_agent.wiring.models import naming
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools, over_mcp
 from rubricem_env.domain.errors import ConfigError

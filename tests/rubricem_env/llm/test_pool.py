@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rubricem_agent.config import parse_judge, parse_policy, parse_teacher
+from rubricem_agent.model_names import parse_judge, parse_policy, parse_teacher
 from rubricem_agent.wiring.models import JUDGE_KEY, connect_chat_model, naming
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.llm.chat import ChatReply, ChatRequest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from rubricem_agent.config import ToolsConfig, read_tools_config
+from rubricem_agent.config.tools import ToolsConfig, read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.llm.timing import Timing

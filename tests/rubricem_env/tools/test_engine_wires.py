@@ -10,7 +10,8 @@ from typing import get_args
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.config import GoogleSearchConfig, SnippetSearchConfig, read_tools_config
+from rubricem_agent.config.search_engines import GoogleSearchConfig, SnippetSearchConfig
+from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus

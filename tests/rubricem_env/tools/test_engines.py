@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
-from rubricem_agent.config import read_tools_config
+from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
 from rubricem_env.llm.retry import RetryPolicy

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rubricem_agent.config import JudgeConfig
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.policy.local import load_tokenizer
@@ -27,7 +27,6 @@ from trainers.local.run import make_run
 from trainers.local.sampling import count_ahead, sample_and_judge
 from trainers.local.settings import LocalAuditSettings, LocalConfig
 from trainers.local.ssgrpo import train, train_step
-from trainers.settings import read_settings
 
 
 def lines(config: LocalConfig) -> list[dict]:
@@ -50,13 +49,6 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
     assert (config.out / "model" / "config.json").is_file()
     # It can be played and trained on from there.
     assert load_tokenizer(config.out / "model").size == load_tokenizer(config.policy).size
-
-
-def test_the_former_key_of_the_held_out_judge_answers_with_its_new_name(tmp_path):
-    settings = tmp_path / "run.yaml"
-    settings.write_text("policy: tiny\nout: x\naudit: {every: 1}\n")
-    with pytest.raises(ConfigError, match="has the key 'audit', which is 'held_out_judge' now"):
-        read_settings(settings, LocalConfig)
 
 
 def test_reflections_of_step_one_are_trained_on_in_step_two(config):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rubricem_agent.config import ToolsConfig, read_tools_config
+from rubricem_agent.config.tools import ToolsConfig, read_tools_config
 from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_env.domain.errors import ConfigError, UsageError

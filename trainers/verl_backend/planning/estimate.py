@@ -10,7 +10,9 @@ from ipaddress import ip_address
 from statistics import NormalDist
 from typing import NamedTuple
 
-from rubricem_agent.config import RULES, GoogleSearchConfig, SearchConfig, ToolsConfig, parse_judge
+from rubricem_agent.config.search_engines import GoogleSearchConfig, SearchConfig
+from rubricem_agent.config.tools import ToolsConfig
+from rubricem_agent.model_names import RULES, parse_judge
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.request_blocks import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.hosts import url_host

@@ -21,7 +21,8 @@ from types import MappingProxyType
 
 from packaging.specifiers import SpecifierSet
 
-from rubricem_agent.config import MINILM, QWEN3, SCHOLAR, WITH_WEIGHTS, SearchConfig
+from rubricem_agent.config.bank import MINILM, QWEN3, WITH_WEIGHTS
+from rubricem_agent.config.search_engines import SCHOLAR, SearchConfig
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.probe import Probe, find_silent, model_probes, search_probes

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
-from rubricem_agent.config import read_mapping
+from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.yaml_config import parse_yaml_assignment, read_yaml
 from rubricem_env.domain.base import Frozen

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.config import BankConfig
+from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.evals.resumed_run import refuse_difference
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run

@@ -1,0 +1,31 @@
+"""The settings of a judge."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rubricem_agent.model_names import RULES
+from rubricem_env.domain.base import Frozen
+from rubricem_env.judge.ask_settings import AskSettings
+from rubricem_env.judge.ensemble import Combine
+from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.usage import SpendLimits
+
+
+class JudgeConfig(Frozen):
+    """A judge; the defaults are the paper's."""
+
+    judge: str = RULES
+    """`rules`, `gemini:MODEL` or `openai:MODEL@URL`."""
+    also: tuple[str, ...] = ()
+    """Further judges, which score as an ensemble with the first."""
+    combine: Combine = "mean"
+    ask: AskSettings = AskSettings()
+    settings: JudgeSettings = JudgeSettings()
+    rates: Rates = Rates()
+    ceilings: SpendLimits = SpendLimits()
+    timeout: Annotated[float, Field(gt=0)] = 300.0
+    """Seconds for one call."""
+    hedge_after: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a call without a reply is made a second time; the first reply is taken, both are counted."""
