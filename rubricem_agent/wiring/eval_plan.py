@@ -38,14 +38,17 @@ from rubricem_env.llm.usage import SHUT_DOWN, Price, Usage
 
 
 def read_seen(path: Path) -> Collection[str]:
-    """Keys of the questions in a file of JSON lines, in the folder of a rubric bank, or in the bank.npz of a checkpoint."""
+    """The keys of the questions that training has seen.
+
+    The path is a file of JSON lines, the folder of a rubric bank, or the bank.npz of a checkpoint.
+    """
     if path.is_dir() or path.suffix == SNAPSHOT_SUFFIX:
         return frozenset(item.key for item in open_existing_bank(path, embeds=False).items())
     return seen_keys(path)
 
 
 def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
-    """What so many searches cost: each of the dearer tool, as if no result were in the cache; empty where none is paid."""
+    """The cost of so many searches, each by the dearer tool and none from the cache; empty where no search is paid."""
     tools = configs.load_tools_config(settings) if settings else configs.ToolsConfig()
     if not tools.asks_engines:
         return []
@@ -81,13 +84,15 @@ class PlannedEvaluation(NamedTuple):
         notes = []
         if self.config.prompts and not self.loaded.grader.prompts:
             notes.append(
-                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing."
+                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does "
+                "nothing."
             )
         judge = self.loaded.rules.judge
         day, successor = SHUT_DOWN.get(judge, ("", ""))
         if day and not self.config.judges and self.config.stage != "answers":
             notes.append(
-                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with --judge."
+                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with "
+                "--judge."
             )
         wanted = self.loaded.benchmark.drtulu_ids
         if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
@@ -215,16 +220,16 @@ def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     """
     if chosen.sha256 != source.sha256:
         raise UsageError(
-            f"{chosen.path} has the sha256 {chosen.sha256[:12]}; the answers of {config.answers_from} are to the examples "
-            f"of {source.sha256[:12]}, which was at {source.path}. Give that file with --data."
+            f"{chosen.path} has the sha256 {chosen.sha256[:12]}; the answers of {config.answers_from} are to the "
+            f"examples of {source.sha256[:12]}, which was at {source.path}. Give that file with --data."
         )
     if config.limit is None and config.ids is None and config.subset == "mode":
         return chosen.model_copy(update={"ids": source.ids, "subset": source.subset, "left_out": source.left_out})
     missing = [example_id for example_id in chosen.ids if example_id not in set(source.ids)]
     if missing:
         raise UsageError(
-            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.subset}' are not in {config.answers_from}, the "
-            f"first being {missing[0]!r}; it is about '{source.subset}'. Leave --limit, --subset and --ids out "
+            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.subset}' are not in {config.answers_from}, "
+            f"the first being {missing[0]!r}; it is about '{source.subset}'. Leave --limit, --subset and --ids out "
             "to judge all that it has answered."
         )
     return chosen

@@ -35,9 +35,10 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
 
 
 def grade(case: Case, grader: Grader) -> Grading:
-    """The weighted share of what the truth requires: needs, conventions, and traps that were fallen into (less is better).
+    """The weighted share of what the truth requires: needs, conventions, and avoided traps.
 
-    An exact answer is the last value of its chain; the other formats state every need.
+    A trap that the answer fell into subtracts. An exact answer is the last value of its chain; the other formats state
+    every need.
     """
     yield ()
     gold, text = case.gold_as(AlmanacGold), case.answer.text

@@ -1,9 +1,9 @@
 """BrowseComp-Plus: hard questions over a fixed corpus, so that retrieval can be repeated and be scored by itself.
 
 A judge says whether the final answer means the gold answer. Accuracy is over all questions: officially an unfinished
-answer and a verdict that cannot be read count as wrong; here the latter leaves the mean, as in every benchmark. Recall is
-the share of the evidence documents that tools showed. The file is what the official script decrypts; the corpus is built
-with `rubricem corpus build`, whose results carry the `docid` in their id or url.
+answer and a verdict that cannot be read count as wrong; here the latter leaves the mean, as in every benchmark. Recall
+is the share of the evidence documents that tools showed. The file is what the official script decrypts; the corpus is
+built with `rubricem corpus build`, whose results carry the `docid` in their id or url.
 """
 
 import re
@@ -88,7 +88,10 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "accuracy", prompts=("browsecomp_plus",), is_binary=True),
     official=official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
-    hub="huggingface.co/datasets/Tevatron/browsecomp-plus, decrypted by the script of github.com/texttron/BrowseComp-Plus",
+    hub=(
+        "huggingface.co/datasets/Tevatron/browsecomp-plus, "
+        "decrypted by the script of github.com/texttron/BrowseComp-Plus"
+    ),
     guidance=SHORT_GUIDANCE,
     ids="query_id of the data file",
 )

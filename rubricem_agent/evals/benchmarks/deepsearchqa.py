@@ -93,9 +93,10 @@ def rate(response: str, reply: str) -> Rating | Exclusion:
 
 
 def parse_rating(reply: str) -> Rating | Exclusion:
-    """Invalid: broken JSON, a missing node or explanation, a detail that is no boolean, an excess that is no list of texts.
+    """The counts in the judge's reply.
 
-    A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
+    Invalid are broken JSON, a missing node or explanation, a detail that is no boolean, and an excess that is no list
+    of texts. A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
     """
     parsed = parse_json(_unfenced(reply))
     if isinstance(parsed, Unparsed) or not parsed:
@@ -123,7 +124,10 @@ def _unfenced(reply: str) -> str:
 
 
 def wald_text(count: int, total: int) -> str:
-    """Percent ± half-width of the 95 percent Wald interval, with the count; a count outside 0..total is moved to its edge."""
+    """Percent ± half-width of the 95 percent Wald interval, with the count.
+
+    A count outside 0..total is moved to its edge.
+    """
     if total == 0:
         return f"N/A ({count}/{total})"
     count = min(max(count, 0), total)

@@ -1,8 +1,8 @@
 """DRACO: Perplexity's 100 research tasks, each with weighted criteria in sections; a negative weight marks an error.
 
 One judge call per criterion says MET or UNMET. score = weights met / positive weights, clipped to 0..1 for each task;
-the mean over tasks is the benchmark's number. The paper judges each answer five times, this file once. The scorer is the
-package `rubric` of The LLM Data Company. Files are JSON Lines, with the rubric of a task as JSON text.
+the mean over tasks is the benchmark's number. The paper judges each answer five times, this file once. The scorer is
+the package `rubric` of The LLM Data Company. Files are JSON Lines, with the rubric of a task as JSON text.
 """
 
 from collections.abc import Sequence

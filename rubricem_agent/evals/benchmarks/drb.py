@@ -1,6 +1,7 @@
 """DeepResearchBench: RACE, a report against a reference report, and FACT beside it on request.
 
-A judge cleans the article and compares it with the reference. Files are JSON Lines: tasks, their criteria, and articles.
+A judge cleans the article and compares it with the reference. Files are JSON Lines: tasks, their criteria, and
+articles.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """DeepResearch Bench II: binary rubric items in three dimensions, judged in batches of 50.
 
-An item is 1 (met), 0 (not there) or -1 (met, but from the article that the task forbids). A task's score is the share of
-items with 1; the mean over tasks is the benchmark's number. A batch without a valid reply takes the whole task out. The
-file is the official tasks_and_rubrics.jsonl; `prompt` tells the agent which sources are forbidden.
+An item is 1 (met), 0 (not there) or -1 (met, but from the article that the task forbids). A task's score is the share
+of items with 1; the mean over tasks is the benchmark's number. A batch without a valid reply takes the whole task out.
+The file is the official tasks_and_rubrics.jsonl; `prompt` tells the agent which sources are forbidden.
 """
 
 import json

@@ -77,7 +77,10 @@ def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
 
 
 def parse_validation(reply: str, *, num_facts: int) -> Validation:
-    """The results with their index counted from 0. Labels are not checked here: an unknown word counts as unsupported."""
+    """The results with their index counted from 0.
+
+    Labels are not checked here: an unknown word counts as unsupported.
+    """
     parsed = parse_list(reply)
     if isinstance(parsed, Unparsed):
         return parsed
@@ -165,7 +168,10 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tupl
 
 
 def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[FactsByUrl, int]]:
-    """The facts that the judge extracts (of several facts of one url those that it keeps), and its unreadable replies."""
+    """The facts that the judge extracts, and the number of its replies that could not be read.
+
+    Of several facts of one url those stay that the judge keeps.
+    """
     article = clean_urls(case.answer.text)
     options: dict[str, Any] = {"parse": parse_list, "tries": MAX_TRIES, "variant": language}
     (entries,), unreadable = yield from ask([grader.question("extract", "drb_extract", article=article, **options)])

@@ -1,7 +1,8 @@
 """The scores in a RACE judge's reply, whose damaged JSON is rescued as officially.
 
-The order of the attempts matters where a reply could be read in two ways: the whole text, the json fence, the whole text of
-any kind, the first balanced braces, the first brace to the last, and at the end criteria and scores gathered by pattern.
+The order of the attempts matters where a reply could be read in two ways: the whole text, the json fence, the whole
+text of any kind, the first balanced braces, the first brace to the last, and at the end criteria and scores gathered by
+pattern.
 """
 
 import re
@@ -26,7 +27,10 @@ _REFERENCE_SCORE = re.compile(r'"article_2_score"\s*:\s*(\d+\.?\d*)')
 
 
 def parse_scores(reply: str) -> JsonValue | Unparsed:
-    """The judge's JSON, of whatever kind, if every dimension is in it; `Unparsed` where the official scorer asks again."""
+    """The judge's JSON, of whatever kind, if every dimension is in it.
+
+    It is `Unparsed` where the official scorer asks again.
+    """
     found = rescue_json(reply)
     if isinstance(found, Unparsed):
         return found

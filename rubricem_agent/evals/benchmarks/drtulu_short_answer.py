@@ -1,4 +1,7 @@
-"""DR Tulu's protocol of short answers, which 2WikiMultihopQA and WebWalkerQA share: one judge, and its own exact match and F1."""
+"""DR Tulu's judge of short answers, and its own exact match and F1.
+
+2WikiMultihopQA and WebWalkerQA share this protocol.
+"""
 
 import re
 

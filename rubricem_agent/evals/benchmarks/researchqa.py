@@ -43,7 +43,10 @@ load = rows_loader("researchqa", json_array, ResearchQAGold, prompt=lambda row: 
 
 
 def level_of(label: str) -> int:
-    """1 to 5. Exact and case-sensitive: anything else raises ScoringError("KeyError"), which officially ends the run."""
+    """The level of a label, 1 to 5. Case counts.
+
+    Another label raises ScoringError("KeyError"), which officially ends the run.
+    """
     if label not in LEVELS:
         raise ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
     return LEVELS[label]

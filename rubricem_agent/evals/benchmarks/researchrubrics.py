@@ -41,7 +41,8 @@ load = rows_loader("researchrubrics", json_lines, ResearchRubricsGold, prompt=la
 def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
     """Verdict and score of one reply; the verdict never enters the arithmetic.
 
-    A fenced reply fails, and so does one whose score or confidence is not a number. A fraction is accepted: the official code turns `score` into a float without further checks.
+    A fenced reply fails, and so does one whose score or confidence is not a number.
+    A fraction is accepted: the official code turns `score` into a float without further checks.
     """
     parsed = parse_json(reply)
     if not isinstance(parsed, dict):

@@ -21,7 +21,7 @@ from rubricem_env.domain.trajectory import AnswerFormat
 
 _ALONE = re.compile(r"\b([ABC])\b")
 _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
-"""What the judge was asked for, or spells out in its place; the official parse finds a letter in any other prose too."""
+"""The letter that the prompt wants, or the grade spelled out. The official parse finds a letter in other prose too."""
 
 
 class SimpleQAGold(Gold):

@@ -1,8 +1,8 @@
 """Recorded verdicts of HealthBench: one example with its replies, and the means over all examples.
 
-The variants are DR Tulu's means and inspect_evals 0.26, which is kept to read published numbers. inspect_evals asks three
-times; then the item counts as not met, which helps a model on a negative item. It reads unlabelled fences, and an example
-without a rubric or without positive points scores 0.
+The variants are DR Tulu's means and inspect_evals 0.26, which is kept to read published numbers. inspect_evals asks
+three times; then the item counts as not met, which helps a model on a negative item. It reads unlabelled fences, and an
+example without a rubric or without positive points scores 0.
 """
 
 from collections.abc import Sequence
