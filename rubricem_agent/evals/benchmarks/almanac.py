@@ -41,7 +41,8 @@ def grade(case: Case, grader: Grader) -> Grading:
     every need.
     """
     yield ()
-    gold, text = case.gold_as(AlmanacGold), case.answer.text
+    gold = case.gold_as(AlmanacGold)
+    text = case.answer.text
     truth = gold.truth
     required = truth.needs[-1:] if gold.answer_format == AnswerFormat.EXACT.value else truth.needs
     needs = [need.is_met_by(text) for need in required]

@@ -177,10 +177,10 @@ def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[Facts
     (entries,), unreadable = yield from ask([grader.question("extract", "drb_extract", article=article, **options)])
     facts = group_facts(entries)
     crowded = [url for url, listed in facts.items() if len(listed) > 1]
-    asked = tuple(
+    questions = tuple(
         grader.question(f"dedup {url}", "drb_dedup", facts=numbered(facts[url]), **options) for url in crowded
     )
-    replies = (yield asked) if asked else ()
+    replies = (yield questions) if questions else ()
     for url, attempts in zip(crowded, replies, strict=True):
         unreadable += len(attempts) - isinstance(parse_list(attempts[-1]), list)
         try:
@@ -209,11 +209,11 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     facts: FactsByUrl = {}
     pages: dict[str, str] = {}
     for citation in find_citations(parse_trajectory(case.trajectory).answer or ""):
-        for each in citation.ids:
-            if each in sources:
-                page = sources[each].url or each
+        for source_id in citation.ids:
+            if source_id in sources:
+                page = sources[source_id].url or source_id
                 facts.setdefault(page, []).append(citation.claim)
-                pages[page] = sources[each].text
+                pages[page] = sources[source_id].text
     return facts, pages
 
 
@@ -221,7 +221,10 @@ def group_facts(entries: list[JsonValue] | Unparsed) -> FactsByUrl:
     """The extracted statements by url; entries without a statement or a url are skipped."""
     groups: FactsByUrl = {}
     for entry in entries if isinstance(entries, list) else []:
-        fact, url = (entry.get("fact"), entry.get("url")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(entry, dict):
+            continue
+        fact = entry.get("fact")
+        url = entry.get("url")
         if isinstance(fact, str) and isinstance(url, str) and fact and url:
             groups.setdefault(url, []).append(fact)
     return groups

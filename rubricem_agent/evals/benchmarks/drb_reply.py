@@ -31,13 +31,13 @@ def parse_scores(reply: str) -> JsonValue | Unparsed:
 
     It is `Unparsed` where the official scorer asks again.
     """
-    found = rescue_json(reply)
-    if isinstance(found, Unparsed):
-        return found
-    if not isinstance(found, dict | list | str):
+    scores = rescue_json(reply)
+    if isinstance(scores, Unparsed):
+        return scores
+    if not isinstance(scores, dict | list | str):
         return Unparsed("the reply holds no object")
-    missing = [dimension for dimension in DIMENSIONS if dimension not in found]
-    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
+    missing = [dimension for dimension in DIMENSIONS if dimension not in scores]
+    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else scores
 
 
 def rescue_json(text: str) -> JsonValue | Unparsed:
@@ -59,7 +59,8 @@ def _candidates(text: str) -> Iterator[str]:
 
 
 def _braced(text: str) -> Iterator[str]:
-    first, last = text.find("{"), text.rfind("}")
+    first = text.find("{")
+    last = text.rfind("}")
     if first == -1:
         return
     depth = 0

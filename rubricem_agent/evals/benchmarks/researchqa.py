@@ -69,7 +69,8 @@ def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
 
 def grade(case: Case, grader: Grader) -> Grading:
     """One round: every batch. A question whose batch cannot be read leaves the mean; strictly it counts 0."""
-    gold, rules = case.gold_as(ResearchQAGold), grader.rules
+    gold = case.gold_as(ResearchQAGold)
+    rules = grader.rules
     batches = [gold.rubric[start : start + rules.batch_size] for start in range(0, len(gold.rubric), rules.batch_size)]
     parsed, failed = yield from ask(
         grader.question(
