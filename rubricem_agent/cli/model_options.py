@@ -14,7 +14,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def model_options(model: type[BaseModel]) -> list[inspect.Parameter]:
-    """The parameters that Typer reads: one for each field with a description, and for each `CommandOption` of a field."""
+    """The parameters that Typer reads: one for each described field, and one for each `CommandOption` of a field."""
     parameters: list[inspect.Parameter] = []
     for name, field in model.model_fields.items():
         parameters += [_written_parameter(option) for option in _written_options(field)]

@@ -15,8 +15,9 @@ from rubricem_records.rollouts import Rollout
 Answerer = Callable[..., Awaitable[AnswerRecord]]
 """An agent: answerer(example, *, answer_format, guidance="", epoch=0) attempts one example.
 
-Its record has a trajectory, an answer without one, or a failure of the world. `guidance` describes the answer's form and follows the question. Many examples are answered at once on one event loop.
-It raises SpendLimitReached where the budget is used up; any other exception fails this example alone.
+Its record has a trajectory, an answer without one, or a failure of the world. `guidance` describes the answer's form
+and follows the question. Many examples are answered at once on one event loop. The agent raises SpendLimitReached where
+the budget is used up; any other exception fails this example alone.
 """
 
 

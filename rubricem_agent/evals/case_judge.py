@@ -36,8 +36,8 @@ ReadPage = Callable[[str], Awaitable[str]]
 class CaseJudge:
     """Grades cases with one judge. Safe for many cases at once on one event loop.
 
-    `retry` is for requests that fail; a reply that cannot be read has its own tries. `slots` are shared by all judges of
-    a run. `check_budget` is called before each question and raises SpendLimitReached.
+    `retry` is for requests that fail; a reply that cannot be read has its own tries. `slots` are shared by all judges
+    of a run. `check_budget` is called before each question and raises SpendLimitReached.
     """
 
     name: str

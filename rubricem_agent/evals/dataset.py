@@ -1,7 +1,7 @@
 """The data of a benchmark.
 
-What the agent may see (`Example`) is kept apart from what only judges and scorers may see (`Gold`). A benchmark file that
-is missing, of another version or malformed raises FileFormatError.
+What the agent may see (`Example`) is kept apart from what only judges and scorers may see (`Gold`). A benchmark file
+that is missing, of another version or malformed raises FileFormatError.
 """
 
 from collections.abc import Mapping

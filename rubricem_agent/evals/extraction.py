@@ -1,7 +1,7 @@
 """The answer within what a policy wrote, how it was found, and what the judge reads of its citations.
 
-Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction is lossy on purpose: a box is taken even
-out of a long report, and it ends at the first closing brace.
+Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction is lossy on purpose: a box is taken
+even out of a long report, and it ends at the first closing brace.
 """
 
 import re

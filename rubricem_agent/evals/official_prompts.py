@@ -83,8 +83,8 @@ def read_official(
         keys = [key for key in sources if key.partition(".")[0] == prompt]
         if not keys:
             raise ConfigError(
-                f"the official text of the prompt {prompt} cannot be checked by this release; its numbers are made with "
-                "our own. Leave --prompts out."
+                f"the official text of the prompt {prompt} cannot be checked by this release; its numbers are made "
+                "with our own. Leave --prompts out."
             )
         templates.update({key: _read(sources[key], folders, place=place) for key in keys})
     return templates
@@ -113,12 +113,12 @@ def _read(source: PromptSource, folders: Sequence[Path], *, place: str) -> Offic
     wanted = f"the official prompt {source.name or source.files[0]} of {source.repository}"
     if found:
         raise UsageError(
-            f"{found[0]} does not hold {wanted} in the version that this release knows (sha256 {source.sha256}), so that "
-            "its numbers could not be called official. Check out the version that docs/evaluation.md names."
+            f"{found[0]} does not hold {wanted} in the version that this release knows (sha256 {source.sha256}), so "
+            "that its numbers could not be called official. Check out the version that docs/evaluation.md names."
         )
     raise UsageError(
-        f"{place} has no {source.files[0]}, where {wanted} is. Give the folder of that repository, or a folder that holds "
-        "the checkouts of several, with --prompts."
+        f"{place} has no {source.files[0]}, where {wanted} is. Give the folder of that repository, or a folder that "
+        "holds the checkouts of several, with --prompts."
     )
 
 

@@ -14,7 +14,10 @@ class Unparsed:
 
 
 def parse_json(text: str) -> JsonValue | Unparsed:
-    """The whole text as JSON. NaN and Infinity are accepted and the last of two equal keys wins, as in Python's json."""
+    """The whole text as JSON.
+
+    NaN and Infinity are accepted and the last of two equal keys wins, as in Python's json.
+    """
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -28,7 +28,7 @@ _PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webw
 PAPER = tuple(each.BENCHMARK.name for each in _PAPER)
 _MODULES = (*_PAPER, browsecomp_plus, drb2, draco, almanac)
 SUITE: Mapping[str, Benchmark] = MappingProxyType({each.BENCHMARK.name: each.BENCHMARK for each in _MODULES})
-"""In the order of the paper's tables, then the later ones. The sources of each mode's rules are listed in benchmarks.md."""
+"""The benchmarks in the order of the paper's tables, then the later ones."""
 
 
 def find_benchmark(name: str) -> Benchmark:

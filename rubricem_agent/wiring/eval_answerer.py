@@ -31,7 +31,10 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 def build_answerer(
     planned: PlannedEvaluation, toolbox: Toolbox, *, environ: Mapping[str, str], stack: AsyncExitStack
 ) -> tuple[answerers.Answerer, Meter]:
-    """The answerer and the meter of its cost; where only verdicts are made, nobody answers. `stack` closes the policy."""
+    """The answerer and the meter of its cost.
+
+    Nobody answers where only verdicts are made. `stack` closes the policy.
+    """
     config, given = planned.config, planned.given
     if config.stage == "verdicts":
         given = GivenAnswers("nobody", {})

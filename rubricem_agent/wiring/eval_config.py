@@ -96,8 +96,10 @@ class EvalConfig(Frozen):
         Mapping[str, tuple[Dollars, Dollars]],
         CommandOption("price", PRICE_HELP, list[str] | None, parse=lambda texts: parse_prices(texts or ())),
     ] = Field(default_factory=dict)
-    """Dollars for a million tokens read and written, by model, in place of the list price; under the empty name, of every
-    model that the list does not have."""
+    """Dollars for a million tokens read and written, by model, in place of the list price.
+
+    The empty name stands for every model that the list does not have.
+    """
     sampling: Annotated[
         Sampling,
         CommandOption(
@@ -168,8 +170,8 @@ class EvalConfig(Frozen):
             )
         if self.sampling.top_p < 1 and self.policy.startswith((f"{LOCAL}:", f"{VLLM}:")):
             raise ConfigError(
-                f"--top-p is {self.sampling.top_p:g}; {self.policy} records its tokens with their probabilities among all "
-                "tokens, and draws from all. Leave --top-p out, or serve the model and use openai:MODEL@URL."
+                f"--top-p is {self.sampling.top_p:g}; {self.policy} records its tokens with their probabilities among "
+                "all tokens, and draws from all. Leave --top-p out, or serve the model and use openai:MODEL@URL."
             )
         if self.answers_from is not None and self.stage == "answers":
             raise ConfigError("--answers-from judges the answers of another run. Leave --stage answers out.")

@@ -46,7 +46,8 @@ def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
         names += (name if address in ("", OPENAI_URL) else f"{name}@{address}",)
     if RULES in names:
         raise ConfigError(
-            "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL."
+            "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or "
+            "anthropic:MODEL."
         )
     if len(set(names)) < len(names):
         raise ConfigError(f"a judge is named twice in {', '.join(names)}; agreement is between different judges.")

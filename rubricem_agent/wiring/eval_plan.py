@@ -1,43 +1,66 @@
 """Plans an evaluation: reads its files, chooses its examples, and describes the run before its first call."""
 
-from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
+from collections.abc import Collection
+from collections.abc import Mapping
+from datetime import UTC
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.config.tools import ToolsConfig
+from rubricem_agent.config.tools import load_tools_config
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.rehearsal import rehearse
-from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
-from rubricem_agent.evals.subsets import choose, refuse_incomplete
-from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
+from rubricem_agent.evals.seen_examples import find_seen
+from rubricem_agent.evals.seen_examples import seen_keys
+from rubricem_agent.evals.seen_examples import without_seen
+from rubricem_agent.evals.subsets import choose
+from rubricem_agent.evals.subsets import refuse_incomplete
+from rubricem_agent.evals.suite import find_benchmark
+from rubricem_agent.evals.suite import load_benchmark
+from rubricem_agent.evals.suite import rules_for
 from rubricem_agent.model_names import GIVEN
 from rubricem_agent.wiring.eval_config import EvalConfig
-from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
+from rubricem_agent.wiring.eval_models import judge_names
+from rubricem_agent.wiring.eval_models import model_names
+from rubricem_agent.wiring.eval_models import prices_of
 from rubricem_agent.wiring.hub_files import fetched
-from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, search_sha256
-from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
+from rubricem_agent.wiring.input_hashes import bank_sha256
+from rubricem_agent.wiring.input_hashes import beside_sha256
+from rubricem_agent.wiring.input_hashes import policy_sha256
+from rubricem_agent.wiring.input_hashes import search_sha256
+from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX
+from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_env import __version__
-from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.prices import SHUT_DOWN, Price
+from rubricem_env.llm.prices import SHUT_DOWN
+from rubricem_env.llm.prices import Price
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
+from rubricem_records.evaluation_manifest import Agent
+from rubricem_records.evaluation_manifest import EvaluationManifest
+from rubricem_records.evaluation_manifest import Inputs
+from rubricem_records.evaluation_manifest import judge_model
+from rubricem_records.evaluation_manifest import read_manifest
 from rubricem_records.evaluation_scores import ModelCost
 from rubricem_records.sampling import Sampling
 
 
 def read_seen(path: Path) -> Collection[str]:
-    """Keys of the questions in a file of JSON lines, in the folder of a rubric bank, or in the bank.npz of a checkpoint."""
+    """The keys of the questions that training has seen.
+
+    The path is a file of JSON lines, the folder of a rubric bank, or the bank.npz of a checkpoint.
+    """
     if path.is_dir() or path.suffix == SNAPSHOT_SUFFIX:
         return frozenset(item.key for item in open_existing_bank(path, embeds=False).items())
     return seen_keys(path)
 
 
 def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
-    """What so many searches cost: each of the dearer tool, as if no result were in the cache; empty where none is paid."""
+    """The cost of so many searches, each by the dearer tool and none from the cache; empty where no search is paid."""
     tools = load_tools_config(settings) if settings else ToolsConfig()
     if not tools.asks_engines:
         return []
@@ -73,13 +96,15 @@ class PlannedEvaluation(NamedTuple):
         notes = []
         if self.config.prompts and not self.loaded.grader.prompts:
             notes.append(
-                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does nothing."
+                f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does "
+                "nothing."
             )
         judge = self.loaded.rules.judge
         day, successor = SHUT_DOWN.get(judge, ("", ""))
         if day and not self.config.judges and self.config.stage != "answers":
             notes.append(
-                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with --judge."
+                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with "
+                "--judge."
             )
         wanted = self.loaded.benchmark.drtulu_ids
         if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
@@ -208,16 +233,16 @@ def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     """
     if chosen.sha256 != source.sha256:
         raise UsageError(
-            f"{chosen.path} has the sha256 {chosen.sha256[:12]}; the answers of {config.answers_from} are to the examples "
-            f"of {source.sha256[:12]}, which was at {source.path}. Give that file with --data."
+            f"{chosen.path} has the sha256 {chosen.sha256[:12]}; the answers of {config.answers_from} are to the "
+            f"examples of {source.sha256[:12]}, which was at {source.path}. Give that file with --data."
         )
     if config.limit is None and config.ids is None and config.subset == "mode":
         return chosen.model_copy(update={"ids": source.ids, "subset": source.subset, "left_out": source.left_out})
     missing = [example_id for example_id in chosen.ids if example_id not in set(source.ids)]
     if missing:
         raise UsageError(
-            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.subset}' are not in {config.answers_from}, the "
-            f"first being {missing[0]!r}; it is about '{source.subset}'. Leave --limit, --subset and --ids out "
+            f"{len(missing)} of the {len(chosen.ids)} examples of '{chosen.subset}' are not in {config.answers_from}, "
+            f"the first being {missing[0]!r}; it is about '{source.subset}'. Leave --limit, --subset and --ids out "
             "to judge all that it has answered."
         )
     return chosen

@@ -11,7 +11,10 @@ _DOLLARS = TypeAdapter(tuple[Dollars, Dollars])
 
 
 def parse_prices(given: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Dollars for a million tokens read and written by model, of MODEL=IN,OUT each; raises ConfigError on other texts."""
+    """Dollars for a million tokens read and written, by model, of texts such as MODEL=IN,OUT.
+
+    Raises ConfigError on another text.
+    """
     parts = {model: dollars for model, _, dollars in (text.rpartition("=") for text in given)}
     try:
         return {model: _DOLLARS.validate_python(dollars.split(","), strict=False) for model, dollars in parts.items()}

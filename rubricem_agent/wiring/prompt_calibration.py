@@ -66,8 +66,8 @@ def plan_calibration(config: EvalConfig, run: Path, *, out: Path, prompts: str, 
     has_begun = (folder / WORDINGS[0] / MANIFEST_FILE).exists()
     if has_begun and (known := read_text(chosen, "a file of ids")) != text:
         raise UsageError(
-            f"{folder} holds a calibration on {known.count(chr(10))} answers; refusing to resume with {len(ids)}, because "
-            "the numbers would mix both. Give the same --limit and run, or another --out."
+            f"{folder} holds a calibration on {known.count(chr(10))} answers; refusing to resume with {len(ids)}, "
+            "because the numbers would mix both. Give the same --limit and run, or another --out."
         )
     with writing(chosen, NO_ROOM):
         folder.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def cases() -> list[tuple[list[RubricItem], list[str], list[list[str]]]]:
 def score_all(made) -> float | None:
     grades = []
     for rubrics, tags, replies in made:
-        metrics = score_example(rubrics, tags, met=[grade_item(each)[0] for each in replies])
+        metrics = score_example(rubrics, tags, met=[grade_item(each).is_met for each in replies])
         grades.append(Grade(metrics["overall_score"], 0.0, metrics=metrics))
     return SUITE["healthbench"].grader(rules_for("healthbench", "official")).total(grades)["overall_score"]
 
@@ -70,7 +70,7 @@ def test_scoring_with_bootstrap(benchmark):
 def test_official_aggregation_alone(benchmark):
     columns: dict[str, list[float]] = {}
     for rubrics, tags, replies in cases():
-        for name, value in score_example(rubrics, tags, met=[grade_item(each)[0] for each in replies]).items():
+        for name, value in score_example(rubrics, tags, met=[grade_item(each).is_met for each in replies]).items():
             columns.setdefault(name, []).append(value)
         columns.setdefault("score", []).append(columns["overall_score"][-1])
     benchmark.pedantic(official_aggregation, args=(columns,), rounds=3, warmup_rounds=1)

@@ -35,12 +35,14 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
 
 
 def grade(case: Case, grader: Grader) -> Grading:
-    """The weighted share of what the truth requires: needs, conventions, and traps that were fallen into (less is better).
+    """The weighted share of what the truth requires: needs, conventions, and avoided traps.
 
-    An exact answer is the last value of its chain; the other formats state every need.
+    A trap that the answer fell into subtracts. An exact answer is the last value of its chain; the other formats state
+    every need.
     """
     yield ()
-    gold, text = case.gold_as(AlmanacGold), case.answer.text
+    gold = case.gold_as(AlmanacGold)
+    text = case.answer.text
     truth = gold.truth
     required = truth.needs[-1:] if gold.answer_format == AnswerFormat.EXACT.value else truth.needs
     needs = [need.is_met_by(text) for need in required]

@@ -7,19 +7,19 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 CLOSED_ANSWERS = ("yes", "no", "noanswer")
-
-
 PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-Overlap = tuple[float, float, float]
-"""F1, precision and recall of shared tokens."""
+class Overlap(NamedTuple):
+    """The tokens that two texts share."""
+
+    f1: float
+    precision: float
+    recall: float
 
 
-NO_OVERLAP: Overlap = (0.0, 0.0, 0.0)
+NO_OVERLAP = Overlap(0.0, 0.0, 0.0)
 
 
 class AnswerScore(NamedTuple):
@@ -41,12 +41,14 @@ def normalize_answer(text: str) -> str:
 
 def token_overlap(prediction: str, gold: str) -> Overlap:
     """Shared tokens after normalisation; all 0 where no token is shared, even if both are empty."""
-    predicted, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    predicted = normalize_answer(prediction).split()
+    wanted = normalize_answer(gold).split()
     shared = sum((Counter(predicted) & Counter(wanted)).values())
     if not shared:
         return NO_OVERLAP
-    precision, recall = shared / len(predicted), shared / len(wanted)
-    return harmonic_mean(precision, recall), precision, recall
+    precision = shared / len(predicted)
+    recall = shared / len(wanted)
+    return Overlap(harmonic_mean(precision, recall), precision, recall)
 
 
 def harmonic_mean(precision: float, recall: float) -> float:
@@ -61,7 +63,8 @@ def score_answer(prediction: str, golds: Iterable[str]) -> AnswerScore:
     """
     best = NO_SCORE
     for gold in golds:
-        predicted, wanted = normalize_answer(prediction), normalize_answer(gold)
+        predicted = normalize_answer(prediction)
+        wanted = normalize_answer(gold)
         is_closed = predicted in CLOSED_ANSWERS or wanted in CLOSED_ANSWERS
         overlap = NO_OVERLAP if is_closed and predicted != wanted else token_overlap(prediction, gold)
         current = AnswerScore(float(predicted == wanted), *overlap)

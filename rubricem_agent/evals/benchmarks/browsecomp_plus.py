@@ -1,12 +1,13 @@
 """BrowseComp-Plus: hard questions over a fixed corpus, so that retrieval can be repeated and be scored by itself.
 
 A judge says whether the final answer means the gold answer. Accuracy is over all questions: officially an unfinished
-answer and a verdict that cannot be read count as wrong; here the latter leaves the mean, as in every benchmark. Recall is
-the share of the evidence documents that tools showed. The file is what the official script decrypts; the corpus is built
-with `rubricem corpus build`, whose results carry the `docid` in their id or url.
+answer and a verdict that cannot be read count as wrong; here the latter leaves the mean, as in every benchmark. Recall
+is the share of the evidence documents that tools showed. The file is what the official script decrypts; the corpus is
+built with `rubricem corpus build`, whose results carry the `docid` in their id or url.
 """
 
 import re
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -42,17 +43,28 @@ load = rows_loader("browsecomp_plus", json_lines, BrowseCompGold, prompt=lambda 
 def _field(reply: str, name: str, value: str) -> str | None:
     """The first field of that name; one in bold comes before a plain one."""
     for form in (rf"\*\*{name}:\*\*\s*", rf"\*\*{name}\*\*:\s*", rf"{name}:\s*"):
-        found = re.search(form + value, reply, re.IGNORECASE)
-        if found:
-            return found.group(1)
+        match = re.search(form + value, reply, re.IGNORECASE)
+        if match:
+            return match.group(1)
     return None
 
 
-def parse_reply(reply: str) -> tuple[bool | None, float | None]:
-    """Whether the answer is correct, None where the reply does not say, and the confidence in percent, at most 100."""
-    said, confidence = _field(reply, "correct", "(yes|no)"), _field(reply, "confidence", r"(\d+(?:\.\d+)?)\s*%?")
-    percent = None if confidence is None else min(100.0, float(confidence))
-    return None if said is None else said.lower() == "yes", percent
+class JudgeReply(NamedTuple):
+    """What the judge says of one answer; None where the reply does not say it."""
+
+    is_correct: bool | None
+    confidence: float | None
+    """The confidence of the answer in percent, at most 100."""
+
+
+def parse_reply(reply: str) -> JudgeReply:
+    """Read the fields `correct` and `confidence` of a reply."""
+    correct = _field(reply, "correct", "(yes|no)")
+    confidence = _field(reply, "confidence", r"(\d+(?:\.\d+)?)\s*%?")
+    return JudgeReply(
+        is_correct=None if correct is None else correct.lower() == "yes",
+        confidence=None if confidence is None else min(100.0, float(confidence)),
+    )
 
 
 def evidence_recall(case: Case) -> float | None:
@@ -60,8 +72,10 @@ def evidence_recall(case: Case) -> float | None:
     evidence = case.gold_as(BrowseCompGold).evidence_docs
     if case.trajectory is None or not evidence:
         return None
-    shown = {part for name, one in shown_sources(case.trajectory).items() for part in (name, one.url)}
-    return sum(bool({each.docid, each.url} - {""} & shown) for each in evidence) / len(evidence)
+    sources = shown_sources(case.trajectory)
+    shown = {*sources, *(source.url for source in sources.values())}
+    is_shown = [bool({document.docid, document.url} - {""} & shown) for document in evidence]
+    return sum(is_shown) / len(evidence)
 
 
 def grade(case: Case, grader: Grader) -> Grading:
@@ -70,15 +84,21 @@ def grade(case: Case, grader: Grader) -> Grading:
     metrics = {} if recall is None else {"evidence_recall": recall}
     if case.answer.is_empty:
         return Grade(0.0, 0.0, metrics=metrics)
-    question, answer = case.example.prompt_text, case.gold_as(BrowseCompGold).answer
-    asked = grader.question("grade", "browsecomp_plus", question=question, response=case.answer.text, gold=answer)
-    ((reply,),) = yield (asked,)
-    correct, confidence = parse_reply(reply)
-    if correct is None:
+    question = grader.question(
+        "grade",
+        "browsecomp_plus",
+        question=case.example.prompt_text,
+        response=case.answer.text,
+        gold=case.gold_as(BrowseCompGold).answer,
+    )
+    ((reply,),) = yield (question,)
+    verdict = parse_reply(reply)
+    if verdict.is_correct is None:
         return grader.excluded("the judge gave no verdict", unreadable=1)
-    if confidence is not None:
-        metrics["confidence"] = confidence / 100
-    return Grade(float(correct), float(correct), metrics=metrics, labels={"grade": "yes" if correct else "no"})
+    if verdict.confidence is not None:
+        metrics["confidence"] = verdict.confidence / 100
+    score = float(verdict.is_correct)
+    return Grade(score, score, metrics=metrics, labels={"grade": "yes" if verdict.is_correct else "no"})
 
 
 BENCHMARK = Benchmark(
@@ -88,7 +108,10 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "accuracy", prompts=("browsecomp_plus",), is_binary=True),
     official=official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
-    hub="huggingface.co/datasets/Tevatron/browsecomp-plus, decrypted by the script of github.com/texttron/BrowseComp-Plus",
+    hub=(
+        "huggingface.co/datasets/Tevatron/browsecomp-plus, "
+        "decrypted by the script of github.com/texttron/BrowseComp-Plus"
+    ),
     guidance=SHORT_GUIDANCE,
     ids="query_id of the data file",
 )

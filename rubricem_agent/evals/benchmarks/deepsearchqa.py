@@ -75,7 +75,8 @@ class Rating(NamedTuple):
         """
         precision = self.found / (self.found + self.excessive) if self.found + self.excessive > 0 else 0.0
         recall = self.found / self.expected if self.expected > 0 else 0.0
-        is_whole, both = self.found == self.expected, precision + recall
+        both = precision + recall
+        is_whole = self.found == self.expected
         return {
             "precision": precision,
             "recall": recall,
@@ -94,9 +95,10 @@ def rate(response: str, reply: str) -> Rating | Exclusion:
 
 
 def parse_rating(reply: str) -> Rating | Exclusion:
-    """Invalid: broken JSON, a missing node or explanation, a detail that is no boolean, an excess that is no list of texts.
+    """The counts in the judge's reply.
 
-    A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
+    Invalid are broken JSON, a missing node or explanation, a detail that is no boolean, and an excess that is no list
+    of texts. A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
     """
     parsed = parse_json(_unfenced(reply))
     if isinstance(parsed, Unparsed) or not parsed:
@@ -106,8 +108,9 @@ def parse_rating(reply: str) -> Rating | Exclusion:
     node = parsed.get("Answer Correctness")
     if not isinstance(node, dict) or not isinstance(node.get("Explanation"), str):
         return "invalid_rater"
-    details, excessive = node.get("Correctness Details"), node.get("Excessive Answers", [])
-    if not isinstance(details, dict) or not all(isinstance(found, bool) for found in details.values()):
+    details = node.get("Correctness Details")
+    excessive = node.get("Excessive Answers", [])
+    if not isinstance(details, dict) or not all(isinstance(is_found, bool) for is_found in details.values()):
         return "invalid_rater"
     if not isinstance(excessive, list) or not all(isinstance(answer, str) for answer in excessive):
         return "invalid_rater"
@@ -124,7 +127,10 @@ def _unfenced(reply: str) -> str:
 
 
 def wald_text(count: int, total: int) -> str:
-    """Percent ± half-width of the 95 percent Wald interval, with the count; a count outside 0..total is moved to its edge."""
+    """Percent ± half-width of the 95 percent Wald interval, with the count.
+
+    A count outside 0..total is moved to its edge.
+    """
     if total == 0:
         return f"N/A ({count}/{total})"
     count = min(max(count, 0), total)
@@ -141,7 +147,7 @@ Outcome = Rating | Exclusion | None
 def macro_scores(outcomes: Sequence[Outcome]) -> dict[str, float] | None:
     """The official macro means, exclusions left out; None where nothing was evaluated."""
     measured = _measured(outcomes)
-    return {name: float(np.mean([one[name] for one in measured])) for name in MACRO} if measured else None
+    return {name: float(np.mean([measures[name] for measures in measured])) for name in MACRO} if measured else None
 
 
 def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str]:
@@ -153,7 +159,7 @@ def official_summary(outcomes: Sequence[Outcome]) -> dict[str, int | float | str
     macro = macro_scores(outcomes) or {}
 
     def rate_text(name: str) -> str:
-        return wald_text(sum(int(one[name]) for one in measured), len(measured)) if measured else ""
+        return wald_text(sum(int(measures[name]) for measures in measured), len(measured)) if measured else ""
 
     return {
         "num_total_ratings": len(outcomes),
@@ -177,7 +183,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     if case.answer.is_empty:
         return grader.excluded("empty_response")
     gold = case.gold_as(DeepSearchQAGold)
-    asked = grader.question(
+    question = grader.question(
         "rating",
         "deepsearchqa",
         question=case.example.prompt_text,
@@ -185,7 +191,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         answer_type=gold.answer_type,
         response=case.answer.text,
     )
-    ((reply,),) = yield (asked,)
+    ((reply,),) = yield (question,)
     try:
         rating = rate(case.answer.text, reply)
     except ScoringError:
@@ -207,7 +213,7 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     macro = macro_scores(outcomes)
     share = len(measured) / size
     names = ("fully_correct", "correct_with_excessive", "fully_incorrect")
-    counts = {name: sum(one[name] for one in measured) for name in names}
+    counts = {name: sum(measures[name] for measures in measured) for name in names}
     counts["fully_incorrect"] += size - len(measured)
     means = {name: value * share for name, value in macro.items()} if macro else {"f1_score": 0.0}
     return {**{name: count / size for name, count in counts.items()}, **means}

@@ -1,8 +1,8 @@
 """DRACO: Perplexity's 100 research tasks, each with weighted criteria in sections; a negative weight marks an error.
 
 One judge call per criterion says MET or UNMET. score = weights met / positive weights, clipped to 0..1 for each task;
-the mean over tasks is the benchmark's number. The paper judges each answer five times, this file once. The scorer is the
-package `rubric` of The LLM Data Company. Files are JSON Lines, with the rubric of a task as JSON text.
+the mean over tasks is the benchmark's number. The paper judges each answer five times, this file once. The scorer is
+the package `rubric` of The LLM Data Company. Files are JSON Lines, with the rubric of a task as JSON text.
 """
 
 from collections.abc import Sequence
@@ -58,8 +58,14 @@ def parse_status(reply: str) -> bool | Unparsed:
 def normalized_score(weights: Sequence[float], met: Sequence[bool]) -> float:
     """Weights met over positive weights, clipped; where all are negative 1 less the share of the errors made."""
     total = sum(weight for weight, is_met in zip(weights, met, strict=True) if is_met)
-    positive, negative = (sum(abs(weight) for weight in weights if weight * sign > 0) for sign in (1, -1))
-    share = total / positive if positive else 1 + total / negative if negative else 0.0
+    positive = sum(weight for weight in weights if weight > 0)
+    negative = sum(-weight for weight in weights if weight < 0)
+    if positive:
+        share = total / positive
+    elif negative:
+        share = 1 + total / negative
+    else:
+        share = 0.0
     return max(0.0, min(1.0, share))
 
 
@@ -74,7 +80,7 @@ def grade(case: Case, grader: Grader) -> Grading:
     if case.answer.is_empty:
         return grader.excluded("there is no answer")
     sections = case.gold_as(DracoGold).rubric.sections
-    criteria = [each for section in sections for each in section.criteria]
+    criteria = [criterion for section in sections for criterion in section.criteria]
     verdicts, unreadable = yield from ask(
         grader.question(
             f"criterion-{number}",
@@ -83,12 +89,12 @@ def grade(case: Case, grader: Grader) -> Grading:
             official={"query_text": f"<query>{case.example.prompt_text}</query>"},
             question=case.example.prompt_text,
             answer=case.answer.text,
-            criterion=each.requirement,
-            kind="negative" if each.weight < 0 else "positive",
+            criterion=criterion.requirement,
+            kind="negative" if criterion.weight < 0 else "positive",
         )
-        for number, each in enumerate(criteria)
+        for number, criterion in enumerate(criteria)
     )
-    weights = [each.weight for each in criteria]
+    weights = [criterion.weight for criterion in criteria]
     worst = [weight < 0 if isinstance(met, Unparsed) else met for weight, met in zip(weights, verdicts, strict=True)]
     labels = {f"criterion-{number}": str(met) for number, met in enumerate(verdicts) if isinstance(met, bool)}
     score = normalized_score(weights, worst)

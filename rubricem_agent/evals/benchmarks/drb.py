@@ -1,6 +1,7 @@
 """DeepResearchBench: RACE, a report against a reference report, and FACT beside it on request.
 
-A judge cleans the article and compares it with the reference. Files are JSON Lines: tasks, their criteria, and articles.
+A judge cleans the article and compares it with the reference. Files are JSON Lines: tasks, their criteria, and
+articles.
 """
 
 from collections.abc import Sequence
@@ -34,14 +35,19 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     if case.answer.is_empty:
         return grader.excluded("there is no article")
     language = gold.language
-    text, tries = case.answer.text, CLEANING_TRIES
-    asked = grader.question(
-        "clean", "drb_clean", parse=parse_article, tries=tries, variant=language, article=text, language=language
+    cleaning = grader.question(
+        "clean",
+        "drb_clean",
+        parse=parse_article,
+        tries=CLEANING_TRIES,
+        variant=language,
+        article=case.answer.text,
+        language=language,
     )
-    (cleaned,), unreadable = yield from grading.ask([asked])
+    (cleaned,), unreadable = yield from grading.ask([cleaning])
     if isinstance(cleaned, Unparsed):
         return grader.excluded(cleaned.reason, unreadable=unreadable)
-    asked = grader.question(
+    comparison = grader.question(
         "race",
         "drb_race",
         parse=parse_scores,
@@ -52,7 +58,7 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
         reference=gold.reference,
         criteria=gold.criteria.for_judge(),
     )
-    (scores,), unreadable = yield from grading.ask([asked])
+    (scores,), unreadable = yield from grading.ask([comparison])
     outcome = score_or_error(scores, gold.criteria, tries=unreadable)
     if isinstance(outcome, str):
         result = grader.excluded(outcome, unreadable=unreadable)

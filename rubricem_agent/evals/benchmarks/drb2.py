@@ -1,8 +1,8 @@
 """DeepResearch Bench II: binary rubric items in three dimensions, judged in batches of 50.
 
-An item is 1 (met), 0 (not there) or -1 (met, but from the article that the task forbids). A task's score is the share of
-items with 1; the mean over tasks is the benchmark's number. A batch without a valid reply takes the whole task out. The
-file is the official tasks_and_rubrics.jsonl; `prompt` tells the agent which sources are forbidden.
+An item is 1 (met), 0 (not there) or -1 (met, but from the article that the task forbids). A task's score is the share
+of items with 1; the mean over tasks is the benchmark's number. A batch without a valid reply takes the whole task out.
+The file is the official tasks_and_rubrics.jsonl; `prompt` tells the agent which sources are forbidden.
 """
 
 import json
@@ -65,9 +65,11 @@ def parse_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | Un
     results = parsed.get("results", []) if isinstance(parsed, dict) else None
     if not isinstance(results, list) or len(results) != len(items):
         return Unparsed("the reply has not one result for each item")
-    if not all(isinstance(each, dict) for each in results):
+    if not all(isinstance(result, dict) for result in results):
         return Unparsed("a result is no object")
-    scores = {str(each.get("rubric_item", "")): each.get("score", 0) for each in results if isinstance(each, dict)}
+    scores = {
+        str(result.get("rubric_item", "")): result.get("score", 0) for result in results if isinstance(result, dict)
+    }
     return scores if set(items) <= set(scores) else Unparsed("an item is not named by its own words")
 
 
@@ -114,14 +116,17 @@ def grade(case: Case, grader: Grader) -> Grading:
         )
         for number, batch in enumerate(batches)
     )
-    scores = {item: score for each in parsed if not isinstance(each, Unparsed) for item, score in each.items()}
+    scores: dict[str, JsonValue] = {}
+    for results in parsed:
+        if not isinstance(results, Unparsed):
+            scores.update(results)
     labels = {
         f"item-{number}": str(scores[item])
         for number, item in enumerate(item for batch in batches for item in batch)
         if item in scores
     }
     shares = task_shares(gold.rubric, scores)
-    if any(isinstance(each, Unparsed) for each in parsed) or shares["total"] is None:
+    if any(isinstance(results, Unparsed) for results in parsed) or shares["total"] is None:
         return grader.excluded("a batch got no valid reply", unreadable=unreadable)._replace(labels=labels)
     total = shares.pop("total") or 0.0
     metrics = {name: value for name, value in shares.items() if value is not None}

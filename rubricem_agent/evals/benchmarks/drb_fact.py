@@ -78,7 +78,10 @@ def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
 
 
 def parse_validation(reply: str, *, num_facts: int) -> Validation:
-    """The results with their index counted from 0. Labels are not checked here: an unknown word counts as unsupported."""
+    """The results with their index counted from 0.
+
+    Labels are not checked here: an unknown word counts as unsupported.
+    """
     parsed = parse_list(reply)
     if isinstance(parsed, Unparsed):
         return parsed
@@ -166,16 +169,19 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tupl
 
 
 def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[FactsByUrl, int]]:
-    """The facts that the judge extracts (of several facts of one url those that it keeps), and its unreadable replies."""
+    """The facts that the judge extracts, and the number of its replies that could not be read.
+
+    Of several facts of one url those stay that the judge keeps.
+    """
     article = clean_urls(case.answer.text)
     options: dict[str, Any] = {"parse": parse_list, "tries": MAX_TRIES, "variant": language}
     (entries,), unreadable = yield from ask([grader.question("extract", "drb_extract", article=article, **options)])
     facts = group_facts(entries)
     crowded = [url for url, listed in facts.items() if len(listed) > 1]
-    asked = tuple(
+    questions = tuple(
         grader.question(f"dedup {url}", "drb_dedup", facts=numbered(facts[url]), **options) for url in crowded
     )
-    replies = (yield asked) if asked else ()
+    replies = (yield questions) if questions else ()
     for url, attempts in zip(crowded, replies, strict=True):
         unreadable += len(attempts) - isinstance(parse_list(attempts[-1]), list)
         try:
@@ -204,11 +210,11 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     facts: FactsByUrl = {}
     pages: dict[str, str] = {}
     for citation in find_citations(parse_trajectory(case.trajectory).answer or ""):
-        for each in citation.ids:
-            if each in sources:
-                page = sources[each].url or each
+        for source_id in citation.ids:
+            if source_id in sources:
+                page = sources[source_id].url or source_id
                 facts.setdefault(page, []).append(citation.claim)
-                pages[page] = sources[each].text
+                pages[page] = sources[source_id].text
     return facts, pages
 
 
@@ -216,7 +222,10 @@ def group_facts(entries: list[JsonValue] | Unparsed) -> FactsByUrl:
     """The extracted statements by url; entries without a statement or a url are skipped."""
     groups: FactsByUrl = {}
     for entry in entries if isinstance(entries, list) else []:
-        fact, url = (entry.get("fact"), entry.get("url")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(entry, dict):
+            continue
+        fact = entry.get("fact")
+        url = entry.get("url")
         if isinstance(fact, str) and isinstance(url, str) and fact and url:
             groups.setdefault(url, []).append(fact)
     return groups

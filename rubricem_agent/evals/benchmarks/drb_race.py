@@ -12,8 +12,22 @@ from pydantic import JsonValue
 from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, TaskCriteria
 from rubricem_agent.evals.reply_parsing import Unparsed
 
-Side = tuple[dict[str, float], float]
-"""Of one report: the weighted average per scored dimension, and their total weighted by the dimensions' weights."""
+
+class ReportScore(NamedTuple):
+    """One of the two reports, before both are normalised."""
+
+    averages: dict[str, float]
+    """The weighted average of each scored dimension."""
+    total: float
+    """The sum of the averages, weighted by the dimensions' weights."""
+
+
+class JudgedCriterion(NamedTuple):
+    """What the judge says of one criterion; a score that it leaves out is None."""
+
+    criterion: str
+    target: float | None
+    reference: float | None
 
 
 class TaskScore(NamedTuple):
@@ -21,8 +35,8 @@ class TaskScore(NamedTuple):
 
     dimensions: dict[str, float]
     overall: float
-    target: Side
-    reference: Side
+    target: ReportScore
+    reference: ReportScore
 
 
 def score_or_error(scores: JsonValue | Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | str:
@@ -53,12 +67,13 @@ def score_task(scores: Mapping[str, JsonValue], criteria: TaskCriteria) -> TaskS
         known = {item.criterion: item.weight for item in criteria.of(dimension)}
         if isinstance(entries, list) and dimension in criteria.dimension_weight and known:
             targets[dimension], references[dimension] = _averages(entries, known)
-    target, reference = (_weighted_total(side, criteria.dimension_weight) for side in (targets, references))
+    target = ReportScore(targets, _weighted_total(targets, criteria.dimension_weight))
+    reference = ReportScore(references, _weighted_total(references, criteria.dimension_weight))
     dimensions = {
         dimension: share_of(targets[dimension], references[dimension]) if dimension in targets else 0.0
         for dimension in DIMENSIONS
     }
-    return TaskScore(dimensions, share_of(target, reference), (targets, target), (references, reference))
+    return TaskScore(dimensions, share_of(target.total, reference.total), target, reference)
 
 
 def share_of(target: float, reference: float) -> float:
@@ -92,38 +107,38 @@ def _weighted_total(averages: Mapping[str, float], weights: Mapping[str, float])
 
 
 def _averages(entries: Sequence[JsonValue], known: Mapping[str, float]) -> tuple[float, float]:
+    """The weighted averages of the target's and of the reference's scores."""
     target = reference = weight_sum = 0.0
     last_has_reference = False
     for entry in map(_read_entry, entries):
         if entry is None:
             continue
-        criterion, target_score, reference_score = entry
-        last_has_reference = reference_score is not None
-        if not criterion or target_score is None:
+        last_has_reference = entry.reference is not None
+        if not entry.criterion or entry.target is None:
             continue
-        weight = weight_of(criterion, known)
-        target += target_score * weight
+        weight = weight_of(entry.criterion, known)
+        target += entry.target * weight
         weight_sum += weight
-        if reference_score is not None:
-            reference += reference_score * weight
+        if entry.reference is not None:
+            reference += entry.reference * weight
     if weight_sum <= 0:
         return 0.0, 0.0
     # The official code looks at the reference score of the last item alone: if that is missing, all count as none.
     return target / weight_sum, reference / weight_sum if last_has_reference else 0.0
 
 
-def _read_entry(entry: JsonValue) -> tuple[str, float | None, float | None] | None:
-    """Criterion and both scores; None where the entry is no object or a score is not a number: it is then ignored."""
+def _read_entry(entry: JsonValue) -> JudgedCriterion | None:
+    """The entry; None where it is no object or a score is not a number: it is then ignored."""
     if not isinstance(entry, dict):
         return None
     named = entry.get("criterion")
     target = entry.get("article_1_score")
     target = entry.get("target_score") if target is None else target
+    criterion = named.strip() if isinstance(named, str) else ""
     try:
-        scores = (_number(target), _number(entry.get("article_2_score")))
+        return JudgedCriterion(criterion, _number(target), _number(entry.get("article_2_score")))
     except ValueError:
         return None
-    return (named.strip() if isinstance(named, str) else "", *scores)
 
 
 def _number(value: JsonValue) -> float | None:

@@ -1,7 +1,8 @@
 """The scores in a RACE judge's reply, whose damaged JSON is rescued as officially.
 
-The order of the attempts matters where a reply could be read in two ways: the whole text, the json fence, the whole text of
-any kind, the first balanced braces, the first brace to the last, and at the end criteria and scores gathered by pattern.
+The order of the attempts matters where a reply could be read in two ways: the whole text, the json fence, the whole
+text of any kind, the first balanced braces, the first brace to the last, and at the end criteria and scores gathered by
+pattern.
 """
 
 import re
@@ -26,14 +27,17 @@ _REFERENCE_SCORE = re.compile(r'"article_2_score"\s*:\s*(\d+\.?\d*)')
 
 
 def parse_scores(reply: str) -> JsonValue | Unparsed:
-    """The judge's JSON, of whatever kind, if every dimension is in it; `Unparsed` where the official scorer asks again."""
-    found = rescue_json(reply)
-    if isinstance(found, Unparsed):
-        return found
-    if not isinstance(found, dict | list | str):
+    """The judge's JSON, of whatever kind, if every dimension is in it.
+
+    It is `Unparsed` where the official scorer asks again.
+    """
+    scores = rescue_json(reply)
+    if isinstance(scores, Unparsed):
+        return scores
+    if not isinstance(scores, dict | list | str):
         return Unparsed("the reply holds no object")
-    missing = [dimension for dimension in DIMENSIONS if dimension not in found]
-    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else found
+    missing = [dimension for dimension in DIMENSIONS if dimension not in scores]
+    return Unparsed(f"dimensions missing: {', '.join(missing)}") if missing else scores
 
 
 def rescue_json(text: str) -> JsonValue | Unparsed:
@@ -55,7 +59,8 @@ def _candidates(text: str) -> Iterator[str]:
 
 
 def _braced(text: str) -> Iterator[str]:
-    first, last = text.find("{"), text.rfind("}")
+    first = text.find("{")
+    last = text.rfind("}")
     if first == -1:
         return
     depth = 0

@@ -1,4 +1,7 @@
-"""DR Tulu's protocol of short answers, which 2WikiMultihopQA and WebWalkerQA share: one judge, and its own exact match and F1."""
+"""DR Tulu's judge of short answers, and its own exact match and F1.
+
+2WikiMultihopQA and WebWalkerQA share this protocol.
+"""
 
 import re
 
@@ -28,7 +31,7 @@ def drtulu_exact(prediction: Text, gold_answers: tuple[Text, ...]) -> bool:
 
 def drtulu_f1(prediction: Text, gold_answers: tuple[Text, ...]) -> float:
     """DR Tulu's F1: no special case for yes and no, and the label stays in."""
-    scores = [token_overlap(prediction, gold)[0] for gold in gold_answers]
+    scores = [token_overlap(prediction, gold).f1 for gold in gold_answers]
     if not scores:
         raise ScoringError("ValueError", "there is no gold answer")
     return max(scores)
@@ -40,9 +43,10 @@ def yes_no_grade(case: Case, grader: Grader) -> Grading:
     A reply without a verdict has no grade; DR Tulu counts it as wrong.
     """
     golds = case.gold.accepted_answers()
-    question, gold = case.example.prompt_text, " / ".join(golds)
-    asked = grader.question("grade", "short_answer", question=question, response=case.answer.text, gold=gold)
-    ((reply,),) = yield (asked,)
+    question = grader.question(
+        "grade", "short_answer", question=case.example.prompt_text, response=case.answer.text, gold=" / ".join(golds)
+    )
+    ((reply,),) = yield (question,)
     if _VERDICT.search(reply) is None:
         return grader.excluded("the judge gave no verdict", unreadable=1)
     correct = float(judge_says_correct(reply))

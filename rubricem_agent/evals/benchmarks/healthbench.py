@@ -74,7 +74,10 @@ def render(turns: Iterable[ChatTurn]) -> str:
 
 
 def question_of(example: Example, grader: Grader) -> str:
-    """The conversation as the agent gets it: DR Tulu names the turns after patient and physician, around the question."""
+    """The conversation as the agent gets it.
+
+    DR Tulu names the turns after patient and physician, and puts the question last.
+    """
     if grader.rules.mode != "drtulu":
         return example.prompt_text
     *earlier, last = example.turns or (ChatTurn(role="user", content=example.prompt_text),)

@@ -43,7 +43,10 @@ load = rows_loader("researchqa", json_array, ResearchQAGold, prompt=lambda row: 
 
 
 def level_of(label: str) -> int:
-    """1 to 5. Exact and case-sensitive: anything else raises ScoringError("KeyError"), which officially ends the run."""
+    """The level of a label, 1 to 5. Case counts.
+
+    Another label raises ScoringError("KeyError"), which officially ends the run.
+    """
     if label not in LEVELS:
         raise ScoringError("KeyError", f"the judge's label {label!r} is not one of {', '.join(LEVELS)}")
     return LEVELS[label]
@@ -66,7 +69,8 @@ def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
 
 def grade(case: Case, grader: Grader) -> Grading:
     """One round: every batch. A question whose batch cannot be read leaves the mean; strictly it counts 0."""
-    gold, rules = case.gold_as(ResearchQAGold), grader.rules
+    gold = case.gold_as(ResearchQAGold)
+    rules = grader.rules
     batches = [gold.rubric[start : start + rules.batch_size] for start in range(0, len(gold.rubric), rules.batch_size)]
     parsed, failed = yield from ask(
         grader.question(

@@ -6,6 +6,7 @@ one task with its weighted rubric per line.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -38,18 +39,27 @@ class ResearchRubricsGold(Gold):
 load = rows_loader("researchrubrics", json_lines, ResearchRubricsGold, prompt=lambda row: row.prompt, num_rows=101)
 
 
-def parse_verdict(reply: str) -> tuple[JsonValue, float] | Unparsed:
-    """Verdict and score of one reply; the verdict never enters the arithmetic.
+class CriterionVerdict(NamedTuple):
+    """What the judge says of one rubric item; the verdict never enters the arithmetic."""
 
-    A fenced reply fails, and so does one whose score or confidence is not a number. A fraction is accepted: the official code turns `score` into a float without further checks.
+    verdict: JsonValue
+    score: float
+
+
+def parse_verdict(reply: str) -> CriterionVerdict | Unparsed:
+    """Verdict and score of one reply.
+
+    A fenced reply fails, and so does one whose score or confidence is not a number.
+    A fraction is accepted: the official code turns `score` into a float without further checks.
     """
     parsed = parse_json(reply)
     if not isinstance(parsed, dict):
         return parsed if isinstance(parsed, Unparsed) else Unparsed("the reply is not a JSON object")
-    score, confidence = as_number(parsed.get("score")), as_number(parsed.get("confidence"))
+    score = as_number(parsed.get("score"))
+    confidence = as_number(parsed.get("confidence"))
     if score is None or confidence is None:
         return Unparsed("score or confidence is not a number")
-    return parsed.get("verdict"), score
+    return CriterionVerdict(parsed.get("verdict"), score)
 
 
 def compliance(scores: Sequence[float | None], weights: Sequence[float]) -> float:
@@ -91,7 +101,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         )
         for number, item in enumerate(rubrics)
     )
-    scores = [None if isinstance(verdict, Unparsed) else verdict[1] for verdict in verdicts]
+    scores = [None if isinstance(verdict, Unparsed) else verdict.score for verdict in verdicts]
     weights = [item.weight for item in rubrics]
     # The worst case of an item without a readable verdict: it is satisfied where the weight is negative.
     pairs = zip(scores, weights, strict=True)

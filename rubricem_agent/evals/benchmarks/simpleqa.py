@@ -22,7 +22,7 @@ from rubricem_records.evaluation_rules import Rules
 
 _ALONE = re.compile(r"\b([ABC])\b")
 _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
-"""What the judge was asked for, or spells out in its place; the official parse finds a letter in any other prose too."""
+"""The letter that the prompt wants, or the grade spelled out. The official parse finds a letter in other prose too."""
 
 
 class SimpleQAGold(Gold):
@@ -86,13 +86,16 @@ def grade(case: Case, grader: Grader) -> Grading:
     Prose without a verdict, such as "An error occurred", has no grade; officially it would be correct, by its first A.
     """
     gold = case.gold_as(SimpleQAGold).answer
-    asked = grader.question("grade", "simpleqa", question=case.example.prompt_text, gold=gold, answer=case.answer.text)
-    ((reply,),) = yield (asked,)
+    question = grader.question(
+        "grade", "simpleqa", question=case.example.prompt_text, gold=gold, answer=case.answer.text
+    )
+    ((reply,),) = yield (question,)
     is_readable = _VERDICT.search(reply) is not None
     if not is_readable and not grader.rules.is_strict:
         return grader.excluded("the judge gave no letter", unreadable=1)
     letter = strict_letter(reply) if grader.rules.is_strict else parse_letter(reply)
-    score, worst = float(letter == "A"), float(strict_letter(reply) == "A")
+    score = float(letter == "A")
+    worst = float(strict_letter(reply) == "A")
     return Grade(score, worst, labels={"grade": letter}, unreadable=int(not is_readable))
 
 

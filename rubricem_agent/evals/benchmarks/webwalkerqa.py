@@ -73,18 +73,18 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
     """One question; an empty prediction is not judged. What cannot be read leaves the mean, strictly it is wrong."""
     if case.answer.is_empty:
         return grader.excluded("there is no prediction")
-    asked = grader.question(
+    question = grader.question(
         "grade",
         "webwalkerqa",
         question=case.example.prompt_text,
         gold=" / ".join(case.gold.accepted_answers()),
         answer=case.answer.text,
     )
-    ((reply,),) = yield (asked,)
-    given = parse_grade(reply)
-    if given is None:
+    ((reply,),) = yield (question,)
+    judged = parse_grade(reply)
+    if judged is None:
         return grader.excluded("the judge gave no grade", unreadable=1)
-    score = SCORES[given]
+    score = SCORES[judged]
     metrics: dict[str, float] = {}
     if isinstance(case.gold, WebWalkerGold):
         metrics = {f"{case.gold.type}_{case.gold.difficulty_level}": float(score)}

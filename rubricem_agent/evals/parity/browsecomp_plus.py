@@ -6,8 +6,8 @@ from rubricem_env.domain.base import Text
 
 
 def recorded_reply(judge_text: Text) -> object:
-    correct, confidence = parse_reply(judge_text)
-    return {"correct": correct, "confidence": confidence, "parse_error": correct is None}
+    verdict = parse_reply(judge_text)
+    return {"correct": verdict.is_correct, "confidence": verdict.confidence, "parse_error": verdict.is_correct is None}
 
 
 UNITS = {"parse": Unit(recorded_reply)}

@@ -7,7 +7,7 @@ from rubricem_env.domain.base import Text
 
 
 def recorded_task(criteria: tuple[DracoCriterion, ...], met: tuple[bool, ...]) -> object:
-    weights = [each.weight for each in criteria]
+    weights = [criterion.weight for criterion in criteria]
     raw = sum(weight for weight, is_met in zip(weights, met, strict=True) if is_met)
     return {"score": normalized_score(weights, met), "raw_score": raw}
 

@@ -19,8 +19,11 @@ def recorded_task(criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_r
     if isinstance(outcome, str):
         return {"result": row | {"error": outcome}, "weighted": None, "judge_calls": judge.calls}
     weighted = {
-        name: {"dims": {f"{dimension}_weighted_avg": value for dimension, value in dimensions.items()}, "total": total}
-        for name, (dimensions, total) in (("target", outcome.target), ("reference", outcome.reference))
+        name: {
+            "dims": {f"{dimension}_weighted_avg": average for dimension, average in report.averages.items()},
+            "total": report.total,
+        }
+        for name, report in (("target", outcome.target), ("reference", outcome.reference))
     }
     result = row | outcome.dimensions | {"overall_score": outcome.overall}
     return {"result": result, "weighted": weighted, "judge_calls": judge.calls}

@@ -1,8 +1,8 @@
 """DR Tulu's run records: the answer in them, their citations, and their form as DeepResearchBench articles.
 
-DR Tulu's citation conversion is lossy on purpose. `format_record` turns run records into DeepResearchBench articles with pre-scraped FACT citations.
-Because the agent's own traces replace FACT's extraction, deduplication and scraping, such FACT numbers are not comparable
-with the leaderboard's.
+DR Tulu's citation conversion is lossy on purpose. `format_record` turns run records into DeepResearchBench articles
+with pre-scraped FACT citations. Because the agent's own traces replace FACT's extraction, deduplication and scraping,
+such FACT numbers are not comparable with the leaderboard's.
 """
 
 import re
@@ -24,7 +24,8 @@ _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 
 _RECORD_SNIPPET = re.compile(
-    r"<snippet id=(?P<id>[^>]+)>\s*Title: (?P<title>.*?)\s*(?:URL: (?P<url>.*?))?\s*Snippet: (?P<text>.*?)\s*</snippet>",
+    r"<snippet id=(?P<id>[^>]+)>\s*Title: (?P<title>.*?)\s*"
+    r"(?:URL: (?P<url>.*?))?\s*Snippet: (?P<text>.*?)\s*</snippet>",
     re.DOTALL,
 )
 

@@ -1,11 +1,12 @@
 """Recorded verdicts of HealthBench: one example with its replies, and the means over all examples.
 
-The variants are DR Tulu's means and inspect_evals 0.26, which is kept to read published numbers. inspect_evals asks three
-times; then the item counts as not met, which helps a model on a negative item. It reads unlabelled fences, and an example
-without a rubric or without positive points scores 0.
+The variants are DR Tulu's means and inspect_evals 0.26, which is kept to read published numbers. inspect_evals asks
+three times; then the item counts as not met, which helps a model on a negative item. It reads unlabelled fences, and an
+example without a rubric or without positive points scores 0.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from pydantic import JsonValue
@@ -18,12 +19,19 @@ from rubricem_agent.evals.reply_parsing import parse_json
 from rubricem_env.domain.base import Text
 
 
-def grade_item(replies: Sequence[str]) -> tuple[bool, int]:
-    """The first readable verdict and the replies that it took. The official loop has no limit but the recording."""
+class ItemVerdict(NamedTuple):
+    """The verdict on one rubric item, and the number of replies that it took."""
+
+    is_met: bool
+    judge_calls: int
+
+
+def grade_item(replies: Sequence[str]) -> ItemVerdict:
+    """The first readable verdict. The official loop has no limit but the recording."""
     for number, reply in enumerate(replies, start=1):
-        met = healthbench.parse_verdict(reply)
-        if isinstance(met, bool):
-            return met, number
+        is_met = healthbench.parse_verdict(reply)
+        if isinstance(is_met, bool):
+            return ItemVerdict(is_met, number)
     raise CountedScoringError(
         healthbench.NEVER_PARSABLE, f"none of {len(replies)} judge replies holds a verdict", judge_calls=len(replies)
     )
@@ -52,8 +60,8 @@ def recorded_example(
     judges_of(judge_replies, rubrics)
     # The official code refuses an example without items before it judges any.
     verdicts = [grade_item(replies) for replies in judge_replies]
-    calls = [judge_calls for _, judge_calls in verdicts]
-    met = [is_met for is_met, _ in verdicts]
+    calls = [verdict.judge_calls for verdict in verdicts]
+    met = [verdict.is_met for verdict in verdicts]
     return {
         "metrics": healthbench.score_example(rubrics, example_tags, met=met),
         "criteria_met": met,

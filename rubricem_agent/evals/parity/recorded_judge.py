@@ -52,7 +52,10 @@ class RecordedJudge:
 
 
 def judges_of(replies: Sequence[Sequence[str]], items: Sequence[object]) -> list[RecordedJudge]:
-    """The recorded judge of each rubric item. Raises FileFormatError where there is not one list of replies for each."""
+    """The recorded judge of each rubric item.
+
+    Raises FileFormatError where there is not one list of replies for each item.
+    """
     if len(replies) != len(items):
         raise FileFormatError(f"judge_replies: {len(replies)} lists of replies for {len(items)} rubric items")
     return list(map(RecordedJudge, replies))

@@ -47,8 +47,8 @@ _MISSING = object()
 
 RECORDINGS: Advice = (
     "the path of a .jsonl file of recorded verdicts",
-    "A recorded case is a JSON object with the texts id, benchmark and unit and the objects input and expected: correct "
-    "or remove the line.",
+    "A recorded case is a JSON object with the texts id, benchmark and unit and the objects input and expected: "
+    "correct or remove the line.",
 )
 
 

@@ -34,10 +34,10 @@ def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[
     Officially such an item stays in the sum with score 0: on a negative item that helps the model.
     """
     judges = judges_of(judge_replies, rubrics)
-    items = [judge.first_parsed(parse_verdict, tries=MAX_TRIES) for judge in judges]
-    scores = [None if isinstance(item, Unparsed) else item[1] for item in items]
+    verdicts = [judge.first_parsed(parse_verdict, tries=MAX_TRIES) for judge in judges]
+    scores = [None if isinstance(verdict, Unparsed) else verdict.score for verdict in verdicts]
     return {
-        "verdicts": ["Error" if isinstance(item, Unparsed) else item[0] for item in items],
+        "verdicts": ["Error" if isinstance(verdict, Unparsed) else verdict.verdict for verdict in verdicts],
         "scores": [score or 0.0 for score in scores],
         "success": [score is not None for score in scores],
         "compliance_score": compliance(scores, [rubric.weight for rubric in rubrics]),
@@ -46,10 +46,9 @@ def recorded_task(rubrics: tuple[RecordedItem, ...], judge_replies: tuple[tuple[
 
 
 def recorded_labels(weights: tuple[float, ...], presence: tuple[Text, ...]) -> object:
-    trajectories = {"ternary": TERNARY, "binary": BINARY}
+    scales = {"ternary": TERNARY, "binary": BINARY}
     return {
-        name: compliance([values.get(label, 0.0) for label in presence], weights)
-        for name, values in trajectories.items()
+        name: compliance([scores.get(label, 0.0) for label in presence], weights) for name, scores in scales.items()
     }
 
 

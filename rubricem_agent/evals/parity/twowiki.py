@@ -1,7 +1,7 @@
 """Recorded predictions of 2WikiMultihopQA: whole prediction files by the official script, and DR Tulu's verdicts.
 
-A prediction file is scored on answers, supporting facts, evidence triples (any alias of an entity is as good as its name)
-and jointly. The denominator is all gold questions: a missing prediction scores 0.
+A prediction file is scored on answers, supporting facts, evidence triples (any alias of an entity is as good as its
+name) and jointly. The denominator is all gold questions: a missing prediction scores 0.
 """
 
 import itertools

@@ -24,7 +24,7 @@ def reply(*entries: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def insight(*entries: dict[str, JsonValue]) -> tuple[float, float]:
     score = score_task(reply(*entries), CRITERIA)
-    return score.target[0]["insight"], score.reference[0]["insight"]
+    return score.target.averages["insight"], score.reference.averages["insight"]
 
 
 def test_a_missing_reference_score_counts_zero_in_the_middle_and_voids_the_dimension_at_the_end() -> None:
@@ -36,4 +36,4 @@ def test_a_missing_reference_score_counts_zero_in_the_middle_and_voids_the_dimen
 def test_entries_that_are_no_objects_leave_no_trace() -> None:
     scores = reply(entry("A", 8, 4)) | {"insight": [3, entry("A", 8, 4), entry("A", [1], 2), None]}
 
-    assert score_task(scores, CRITERIA).target[0]["insight"] == 8
+    assert score_task(scores, CRITERIA).target.averages["insight"] == 8
