@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 
 from rubricem_agent.learn.credit import Credit, turn_ids
-from rubricem_agent.learn.samples import Sample, pad_batch, task_samples
+from rubricem_agent.learn.samples import Sample, pad_batch, pad_rows, task_samples
 from rubricem_agent.policy.tokens import PolicyTokenizer
-from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.questions import Question
 from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rubricem_agent.learn.credit import credit_judged
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record_group import record_group
+from rubricem_agent.learn.samples import pad_rows
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
@@ -27,7 +28,6 @@ from rubricem_agent.reflection.reflector import (
     judged_attempts,
     measure_reflections,
 )
-from rubricem_agent.rollout.padding import pad_rows
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
