@@ -28,7 +28,7 @@ ChangesArgument = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE
 def show_line(line: LogLine, steps: int, console: Console) -> None:
     """Print one line of a run's log; a warning in yellow."""
     if isinstance(line, WarningLine):
-        console.print(f"[yellow]{escape(line.alarm)}[/]")
+        console.print(f"[yellow]{escape(line.warning)}[/]")
     else:
         console.print(describe_line(line, steps), highlight=False, markup=False, soft_wrap=True)
 
@@ -90,7 +90,7 @@ def train(
         "first_held_out": evaluations[0].held_out if evaluations else None,
         "last_held_out": evaluations[-1].held_out if evaluations else None,
         "bank": steps[-1].bank if steps else 0,
-        "alarms": [line.alarm for line in run.log.warnings],
+        "warnings": [line.warning for line in run.log.warnings],
         "seconds": round(time.monotonic() - began, 1),
     }
     # One sentence that compares the run with earlier runs of the same settings.
@@ -101,7 +101,7 @@ def train(
         if (held_out := result[f"{when}_held_out"]) is not None:
             scores = "  ".join(f"{stage} {value:.2f}" for stage, value in held_out.items())
             rows[f"held-out questions, {when}"] = scores
-    rows |= {"warnings": len(result["alarms"]), "seconds of this start": result["seconds"], "model": model}
+    rows |= {"warnings": len(result["warnings"]), "seconds of this start": result["seconds"], "model": model}
     terminal.close({"model": model, "out": str(out), **result, "expected": sentence}, rows, brief=model)
     if sentence:
         terminal.say(f"Its answers are {sentence}.")
