@@ -45,7 +45,7 @@ class AnswerRecord(Frozen):
     usage: Usage = Usage()
     model: Text = ""
     dollars: Money | None = None
-    """None where the model's price is unknown; earlier releases wrote nothing then, as for what is free."""
+    """None where the model's price is unknown."""
     seconds: Seconds = 0.0
 
     @property
@@ -91,6 +91,6 @@ class VerdictRecord(Frozen):
 
     @property
     def is_final(self) -> bool:
-        """Whether the judge replied. Earlier releases recorded empty replies, which are outages; a page may be empty."""
+        """Whether the judge replied. An empty reply is an outage; a page may be empty."""
         is_empty = bool(self.replies) and not self.replies[-1].strip()
         return not self.failure and (self.judge == PAGES or not is_empty)

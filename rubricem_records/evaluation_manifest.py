@@ -45,19 +45,19 @@ class Agent(Frozen):
 
     policy: Text
     policy_sha256: Text = ""
-    """Of a local model's files; empty for a model on a server, and in runs of earlier releases."""
+    """The hash of a local model's files; empty for a model on a server."""
     style: Text = "scaffold"
     search: Text = ""
     """The backend: web benchmarks drift with it and with the date."""
     search_sha256: Text = ""
-    """Of the settings and the corpus of the search; empty for the shipped one, and in runs of earlier releases."""
+    """The hash of the settings and the corpus of the search; empty for the shipped one."""
     reuse: Text = "none"
     bank: Text = ""
     bank_sha256: Text = ""
-    """Of the lessons that may be retrieved; empty without a bank, and in runs of earlier releases."""
+    """The hash of the lessons that may be retrieved; empty without a bank."""
     attempts: Annotated[int, Field(ge=1)] = 1
     sampling: Sampling | None = None
-    """How the policy drew its text; none where no model wrote, and in runs of earlier releases."""
+    """How the policy drew its text; none where no model wrote."""
 
 
 class EvaluationManifest(Frozen):

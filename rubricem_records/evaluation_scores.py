@@ -48,7 +48,7 @@ class JudgeScores(Frozen):
     unreadable: int
     """Replies of the judge from which no verdict could be read."""
     replies: int = 0
-    """All replies of the judge that were read; 0 in the files of earlier releases."""
+    """The number of replies of the judge that were read."""
 
     @property
     def unreadable_share(self) -> float | None:

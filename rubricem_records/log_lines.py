@@ -27,7 +27,7 @@ class StageMetrics(Line):
     clip_share: float = 0.0
     """Tokens at which the clip stopped the gradient."""
     loss_share: float = 0.0
-    """Of the summed |loss_t|; Research tokens dominate under `token-mean` (choice D2)."""
+    """The share of the summed |loss_t|; Research tokens dominate under `token-mean`."""
 
 
 class UpdateMetrics(Line):
@@ -97,7 +97,6 @@ class StepLine(Line):
     readable: float | None = None
     bank: int = 0
     rollout_stats: RolloutStats | None = None
-    """None in the logs of older runs."""
     refused: dict[str, dict[str, int]] = Field(default_factory=dict)
     """What gates and format refused in the step, counted by reason: of `rubrics` and of `reflections`."""
     spread: dict[str, float] = Field(default_factory=dict)
@@ -149,7 +148,7 @@ class WarningLine(Line):
     """Something that a person should look at."""
 
     step: int
-    alarm: str
+    warning: str
 
 
 LogLine = StepLine | EvaluationLine | BenchmarkLine | WarningLine
@@ -161,4 +160,4 @@ def parse_line(fields: Mapping[str, Any]) -> LogLine:
         return EvaluationLine.model_validate(fields)
     if "benchmark" in fields:
         return BenchmarkLine.model_validate(fields)
-    return WarningLine.model_validate(fields) if "alarm" in fields else StepLine.model_validate(fields)
+    return WarningLine.model_validate(fields) if "warning" in fields else StepLine.model_validate(fields)

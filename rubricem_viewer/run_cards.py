@@ -40,7 +40,7 @@ def make_detail(run: RunFolder, card: RunCard, notes: Sequence[str] = ()) -> Run
     return RunDetail(
         card=card,
         settings=read.settings if read else {},
-        warnings=tuple({"step": line.step, "message": line.alarm} for line in read.log.warnings) if read else (),
+        warnings=tuple({"step": line.step, "message": line.warning} for line in read.log.warnings) if read else (),
         notes=tuple(notes),
     )
 

@@ -23,8 +23,8 @@ from rubricem_agent.adapters.credit import (
     tokens_of,
 )
 from rubricem_agent.learn.credit import CreditSettings
+from rubricem_agent.learn.samples import pad_rows
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
-from rubricem_agent.rollout.padding import pad_rows
 from rubricem_env.adapters.session import offline_scorer, require_tested
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES, Stage

@@ -29,9 +29,7 @@ def costs_of(answers: Iterable[AnswerRecord], verdicts: Iterable[VerdictRecord])
         for record in records:
             if record.usage.calls:
                 usages[stage, record.model] += record.usage
-                # Earlier releases wrote no dollars of 0.
-                known = dollars_of(record.usage, record.model) if record.dollars is None else record.dollars
-                dollars[stage, record.model].append(known)
+                dollars[stage, record.model].append(record.dollars)
     return tuple(
         ModelCost(
             stage=stage,

@@ -30,6 +30,6 @@ def watch_run(folder: Path, watch: WatchSettings, drift: DriftSettings | None = 
     lost = find_collapse(steps, watch)
     for warning in (drifted, find_divergence(steps), lost):
         if warning:
-            append_line(folder / METRICS_FILE, {"step": steps[-1].step, "alarm": warning})
+            append_line(folder / METRICS_FILE, {"step": steps[-1].step, "warning": warning})
     if lost:
         raise RubricEMError(lost)

@@ -26,7 +26,7 @@ from rubricem_agent.learn.stage_metrics import mean_by_stage, spread_shares
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import ReflectionOutcome, measure_reflections
-from rubricem_agent.rollout.padding import pad_rows
+from rubricem_agent.learn.samples import pad_rows
 from rubricem_env.domain.base import Frozen
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement

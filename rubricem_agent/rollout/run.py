@@ -1,12 +1,14 @@
 """Runs episodes with a policy: one (`run_episode`), or n attempts at each of m questions at once (`run_groups`)."""
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from rubricem_agent.policy.base import Listener, Opening, Policy
-from rubricem_agent.rollout.attempt_seed import RolloutIndex, attempt_seed
 from rubricem_agent.rollout.label_tokens import label_tokens
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ModelError, boundary
@@ -90,6 +92,17 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
         tokens=label_tokens(pieces, parsed.turns, spans=parsed.spans) if pieces else None,
         failure=failure,
     )
+
+
+RolloutIndex = tuple[str, int, int]
+"""Identifies a rollout of a run: the question's key, the occurrence of the question, the attempt."""
+
+
+def attempt_seed(seed: int, index: RolloutIndex) -> int:
+    """The seed of one attempt: it depends on the attempt's index, not on the order of running."""
+    query_key, occurrence, attempt = index
+    key = int.from_bytes(hashlib.sha256(query_key.encode()).digest()[:8])
+    return int(np.random.SeedSequence([seed, key, occurrence, attempt]).generate_state(1)[0])
 
 
 OpenQuery = Callable[[Query, int], Awaitable[tuple[Opening, str]]]

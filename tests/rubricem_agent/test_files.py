@@ -74,9 +74,9 @@ def test_a_second_writer_cannot_take_the_lock(tmp_path):
 
 def test_trimming_drops_later_steps_and_broken_lines(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2}\nbroken\n{"step": 1, "alarm": "x"}\n{"ste')
+    path.write_text('{"step": 1}\n{"step": 2}\nbroken\n{"step": 1, "warning": "x"}\n{"ste')
     trim_log(path, 1)
-    assert path.read_text() == '{"step": 1}\n{"step": 1, "alarm": "x"}\n'
+    assert path.read_text() == '{"step": 1}\n{"step": 1, "warning": "x"}\n'
 
 
 SHARES = """

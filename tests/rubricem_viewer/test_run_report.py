@@ -102,9 +102,9 @@ def test_json_in_a_script_element_has_no_character_that_html_reads():
 
 
 def test_the_page_names_the_recipe_the_change_and_the_warnings(tmp_path):
-    alarms = [{"step": 2, "alarm": "judge & truth part"}, {"step": 2, "alarm": "answers are shrinking"}]
+    warnings = [{"step": 2, "warning": "judge & truth part"}, {"step": 2, "warning": "answers are shrinking"}]
 
-    answers = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6), *alarms)).answers
+    answers = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6), *warnings)).answers
 
     card = answers["/runs/run"]["card"]
     held_out = next(one for one in answers["/runs/run/curves"]["figures"] if one["key"] == "held_out.answer")
@@ -113,7 +113,7 @@ def test_the_page_names_the_recipe_the_change_and_the_warnings(tmp_path):
     assert held_out["curves"][0]["y"] == [0.4, 0.6]
     # Two steps of 30 + 2 + 8 seconds.
     assert card["seconds"] == 80
-    assert answers["/runs/run"]["warnings"] == [{"step": one["step"], "message": one["alarm"]} for one in alarms]
+    assert answers["/runs/run"]["warnings"] == [{"step": one["step"], "message": one["warning"]} for one in warnings]
 
 
 def test_floor_and_ceilings_stand_beside_the_curve_of_the_shipped_policy_and_entropy_and_spread_by_stage(tmp_path):

@@ -42,7 +42,7 @@ def hostile(recording, made):
     }
     trajectory = hostile_trajectory()
     recording.settings({"credit": EVIL, EVIL: {EVIL: EVIL}, "steps": 9})
-    recording.log(alarm=EVIL)
+    recording.log(warning=EVIL)
     recording.add(question=EVIL, group=group, trajectory=trajectory, reason=f"“{EVIL}”", failure=EVIL)
     recording.recorder.record_vocabulary(lambda: [EVIL] * 4)
     recording.add_lessons(EVIL, takeaways=EVIL.partition("<img")[0])

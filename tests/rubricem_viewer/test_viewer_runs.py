@@ -33,20 +33,20 @@ def test_a_run_s_own_folder_is_opened_at_once_and_its_id_lasts(recording, get, s
 
 
 @pytest.mark.parametrize(
-    ("planned", "seconds", "alarm", "state"),
+    ("planned", "seconds", "warning", "state"),
     [(2, 9_999, False, "finished"), (9, 0, False, "running"), (9, 9_999, False, "stale"), (9, 9_999, True, "stopped")],
 )
-def test_the_state_of_a_run_is_read_from_its_log_and_its_clock(recording, get, planned, seconds, alarm, state):
+def test_the_state_of_a_run_is_read_from_its_log_and_its_clock(recording, get, planned, seconds, warning, state):
     recording.settings({"credit": "stages", "meta_policy": True, "steps": planned})
-    if alarm:
+    if warning:
         with (recording.folder / "metrics.jsonl").open("a") as log:
-            log.write(json.dumps({"step": 2, "alarm": "the run is lost"}) + "\n")
+            log.write(json.dumps({"step": 2, "warning": "the run is lost"}) + "\n")
     age(recording.folder, seconds)
 
     card = get("")["card"]
 
     assert card["state"] == state
-    assert (card["step"], card["steps"], card["warnings"]) == (2, planned, int(alarm))
+    assert (card["step"], card["steps"], card["warnings"]) == (2, planned, int(warning))
 
 
 def test_a_card_has_the_numbers_of_the_log(recording, get):

@@ -56,8 +56,8 @@ def make_hostile(folder: Path) -> None:
     """The recorded run with markup in every field, and addresses that are none."""
     folder.mkdir(parents=True)
     metrics = (SAMPLE / "metrics.jsonl").read_text(encoding="utf-8")
-    alarm = json.dumps({"step": 4, "alarm": EVIL})
-    (folder / "metrics.jsonl").write_text(f"{metrics}{alarm}\n", encoding="utf-8")
+    warning = json.dumps({"step": 4, "warning": EVIL})
+    (folder / "metrics.jsonl").write_text(f"{metrics}{warning}\n", encoding="utf-8")
     shutil.copy(SAMPLE / "config.json", folder)
     _change(folder / "config.json", system=EVIL)
     recorder = RunRecorder(folder / "record")

@@ -1,4 +1,4 @@
-"""The drift alarm fires when the judge rises without the truth, and only then."""
+"""The drift warning fires when the judge rises without the truth, and only then."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_judge_that_rises_while_the_truth_stays_rings():
     [(0.7, 0.8), (0.4, 0.8), (0.2, 0.2), (0.4, 0.5), (0.48, 0.5), (0.42, 0.1)],
     ids=["both rise", "truth rises", "both fall", "nothing moves", "small gap", "truth alone falls"],
 )
-def test_the_alarm_is_silent_while_judge_and_truth_go_together(end):
+def test_the_warning_is_silent_while_judge_and_truth_go_together(end):
     assert find_drift(lines((0.4, 0.5), (0.4, 0.5), end, end), SETTINGS) is None
 
 

@@ -24,14 +24,14 @@ def write(folder, *lines, rest=""):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + rest, encoding="utf-8")
 
 
-def test_lines_are_sorted_into_steps_examinations_and_alarms(tmp_path):
-    write(tmp_path, exam(0, 0.4), step(1), step(2), {"step": 2, "alarm": "look"}, exam(2, 0.6))
+def test_lines_are_sorted_into_steps_examinations_and_warnings(tmp_path):
+    write(tmp_path, exam(0, 0.4), step(1), step(2), {"step": 2, "warning": "look"}, exam(2, 0.6))
 
     log = read_log(tmp_path)
 
     assert [line.step for line in log.steps] == [1, 2]
     assert [line.held_out["answer"] for line in log.evaluations] == [0.4, 0.6]
-    assert [line.alarm for line in log.warnings] == ["look"]
+    assert [line.warning for line in log.warnings] == ["look"]
 
 
 def test_a_half_written_last_line_is_passed_over(tmp_path):

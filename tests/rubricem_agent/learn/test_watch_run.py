@@ -30,16 +30,16 @@ def test_a_lost_run_is_stopped_with_a_sentence(tmp_path):
     with pytest.raises(RubricEMError, match="step 2: the scaffold is falling apart") as stopped:
         watch_run(tmp_path, WATCH)
 
-    assert [line.alarm for line in read_log(tmp_path).warnings] == [str(stopped.value)]
+    assert [line.warning for line in read_log(tmp_path).warnings] == [str(stopped.value)]
 
 
-def test_an_alarm_is_written_when_it_begins_and_training_goes_on(tmp_path):
+def test_a_warning_is_written_when_it_begins_and_training_goes_on(tmp_path):
     for number, judge in ((1, 0.5), (2, 0.5), (3, 0.9), (4, 0.9)):
         write(tmp_path, number, judge=judge)
         watch_run(tmp_path, WATCH, DRIFT)
 
-    (alarm,) = read_log(tmp_path).warnings
-    assert alarm.step == 3
+    (warning,) = read_log(tmp_path).warnings
+    assert warning.step == 3
 
 
 def test_a_drift_is_not_looked_for_where_it_is_not_asked_for(tmp_path):
@@ -53,4 +53,4 @@ def test_judges_that_part_are_warned_of_once_and_the_run_goes_on(tmp_path):
     for number, warning in enumerate(("", "the judges part", "the judges part"), start=1):
         write(tmp_path, number, audit={"judge": {}, "held_out": {}, "gap": 0.1, "warning": warning})
         watch_run(tmp_path, WATCH)
-    assert [line.alarm for line in read_log(tmp_path).warnings] == ["step 2: the judges part"]
+    assert [line.warning for line in read_log(tmp_path).warnings] == ["step 2: the judges part"]

@@ -6,8 +6,7 @@ import pytest
 
 from rubricem_agent.policy.base import Emission, Opening
 from rubricem_agent.policy.scripted import ScriptedPolicy
-from rubricem_agent.rollout.attempt_seed import attempt_seed
-from rubricem_agent.rollout.run import RolloutContext, run_groups
+from rubricem_agent.rollout.run import RolloutContext, attempt_seed, run_groups
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimitReached
