@@ -25,4 +25,5 @@ from rubricem_agent.policy.tokens import (
     TokenTurn as TokenTurn,
 )
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
+from rubricem_agent.prompting import AgentPrompt as AgentPrompt, agent_prompt as agent_prompt
 from rubricem_env.llm.base import ContextOverflow as ContextOverflow
