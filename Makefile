@@ -36,7 +36,7 @@ test: $(VENV)/.installed-test  ## set up, then lint, type-check and test
 lint: $(VENV)/.installed-test  ## check form, spelling and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell rubricem_env rubricem_agent rubricem_records rubricem_viewer trainers research docs README.md
+	$(BIN)/codespell rubricem_env rubricem_records rubricem_viewer rubricem_agent trainers research examples docs README.md
 	$(BIN)/mypy
 
 format: $(VENV)/.installed-test  ## rewrite the code in its form

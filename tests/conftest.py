@@ -21,6 +21,7 @@ SLOW = (
     "test_own_questions.py",
     "test_planted_modules.py",
     "test_sft.py",
+    "test_ssgrpo.py",
     "test_tiny_policy.py",
     "test_train.py",
 )

@@ -36,7 +36,7 @@ def scalars(line: LogLine) -> dict[str, float]:
     if isinstance(line, BenchmarkLine):
         return {f"benchmark/{line.benchmark}": line.score}
     if isinstance(line, WarningLine):
-        return {"alarm": 1.0}
+        return {"warning": 1.0}
     values = {f"true/{stage}": value for stage, value in line.true.items()}
     values |= {f"judged/{stage}": value for stage, value in line.judged.items() if value is not None}
     values |= {f"seconds/{part}": value for part, value in line.seconds.items()}

@@ -9,7 +9,7 @@ from rubricem_records.log_lines import BenchmarkLine, EvaluationLine, LogLine, S
 def show_line(line: LogLine, steps: int, console: Console) -> None:
     """Print one line of a run's log; a warning in yellow."""
     if isinstance(line, WarningLine):
-        console.print(f"[yellow]{escape(line.alarm)}[/]")
+        console.print(f"[yellow]{escape(line.warning)}[/]")
     else:
         console.print(describe_line(line, steps), highlight=False, markup=False, soft_wrap=True)
 

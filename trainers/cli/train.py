@@ -55,7 +55,7 @@ def train(
         "first_held_out": evaluations[0].held_out if evaluations else None,
         "last_held_out": evaluations[-1].held_out if evaluations else None,
         "bank": steps[-1].bank if steps else 0,
-        "alarms": [line.alarm for line in run.log.warnings],
+        "warnings": [line.warning for line in run.log.warnings],
         "seconds": round(time.monotonic() - began, 1),
     }
     # One sentence that compares the run with earlier runs of the same settings.
@@ -66,7 +66,7 @@ def train(
         if (held_out := result[f"{when}_held_out"]) is not None:
             scores = "  ".join(f"{stage} {value:.2f}" for stage, value in held_out.items())
             rows[f"held-out questions, {when}"] = scores
-    rows |= {"warnings": len(result["alarms"]), "seconds of this start": result["seconds"], "model": model}
+    rows |= {"warnings": len(result["warnings"]), "seconds of this start": result["seconds"], "model": model}
     terminal.close({"model": model, "out": str(out), **result, "expected": sentence}, rows, brief=model)
     if sentence:
         terminal.say(f"Its answers are {sentence}.")
