@@ -1,24 +1,29 @@
-from rubricem_agent.policy.base import TINY as TINY
-from rubricem_agent.policy.base import TINY_SYSTEM as TINY_SYSTEM
-from rubricem_agent.policy.base import Conversation as Conversation
-from rubricem_agent.policy.base import Emission as Emission
-from rubricem_agent.policy.base import Listener as Listener
-from rubricem_agent.policy.base import Opening as Opening
-from rubricem_agent.policy.base import Policy as Policy
-from rubricem_agent.policy.base import TokenSegment as TokenSegment
-from rubricem_agent.policy.base import model_folder as model_folder
+from rubricem_agent.policy.base import (
+    TINY as TINY,
+    TINY_SYSTEM as TINY_SYSTEM,
+    Conversation as Conversation,
+    Emission as Emission,
+    Listener as Listener,
+    Opening as Opening,
+    Policy as Policy,
+    TokenSegment as TokenSegment,
+    model_folder as model_folder,
+)
 from rubricem_agent.policy.gemini import GeminiPolicy as GeminiPolicy
-from rubricem_agent.policy.local import LocalPolicy as LocalPolicy
-from rubricem_agent.policy.local import load_model as load_model
-from rubricem_agent.policy.local import load_tokenizer as load_tokenizer
-from rubricem_agent.policy.local import policy_tokenizer as policy_tokenizer
+from rubricem_agent.policy.local import (
+    LocalPolicy as LocalPolicy,
+    load_model as load_model,
+    load_tokenizer as load_tokenizer,
+    policy_tokenizer as policy_tokenizer,
+)
 from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy as OpenAICompatiblePolicy
 from rubricem_agent.policy.scripted import ScriptedPolicy as ScriptedPolicy
-from rubricem_agent.policy.tokens import PolicyTokenizer as PolicyTokenizer
-from rubricem_agent.policy.tokens import TokenConversation as TokenConversation
-from rubricem_agent.policy.tokens import TokenTurn as TokenTurn
+from rubricem_agent.policy.tokens import (
+    PolicyTokenizer as PolicyTokenizer,
+    TokenConversation as TokenConversation,
+    TokenTurn as TokenTurn,
+)
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
+from rubricem_agent.prompting import AgentPrompt as AgentPrompt, agent_prompt as agent_prompt
 from rubricem_env.llm.http_failures import ContextOverflow as ContextOverflow
 from rubricem_records.sampling import Sampling as Sampling
-from rubricem_agent.prompting import AgentPrompt as AgentPrompt
-from rubricem_agent.prompting import agent_prompt as agent_prompt

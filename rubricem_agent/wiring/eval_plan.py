@@ -1,50 +1,30 @@
 """Plans an evaluation: reads its files, chooses its examples, and describes the run before its first call."""
 
-from collections.abc import Collection
-from collections.abc import Mapping
-from datetime import UTC
-from datetime import datetime
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricem_agent.config.tools import ToolsConfig
-from rubricem_agent.config.tools import load_tools_config
+from rubricem_agent.config.tools import ToolsConfig, load_tools_config
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.rehearsal import rehearse
-from rubricem_agent.evals.seen_examples import find_seen
-from rubricem_agent.evals.seen_examples import seen_keys
-from rubricem_agent.evals.seen_examples import without_seen
-from rubricem_agent.evals.subsets import choose
-from rubricem_agent.evals.subsets import refuse_incomplete
-from rubricem_agent.evals.suite import find_benchmark
-from rubricem_agent.evals.suite import load_benchmark
-from rubricem_agent.evals.suite import rules_for
+from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_seen
+from rubricem_agent.evals.subsets import choose, refuse_incomplete
+from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.model_names import GIVEN
 from rubricem_agent.wiring.eval_config import EvalConfig
-from rubricem_agent.wiring.eval_models import judge_names
-from rubricem_agent.wiring.eval_models import model_names
-from rubricem_agent.wiring.eval_models import prices_of
+from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
 from rubricem_agent.wiring.hub_files import fetched
-from rubricem_agent.wiring.input_hashes import bank_sha256
-from rubricem_agent.wiring.input_hashes import beside_sha256
-from rubricem_agent.wiring.input_hashes import policy_sha256
-from rubricem_agent.wiring.input_hashes import search_sha256
-from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX
-from rubricem_agent.wiring.memory import open_existing_bank
+from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, search_sha256
+from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_env import __version__
-from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.llm.prices import SHUT_DOWN
-from rubricem_env.llm.prices import Price
+from rubricem_env.llm.prices import SHUT_DOWN, Price
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_manifest import Agent
-from rubricem_records.evaluation_manifest import EvaluationManifest
-from rubricem_records.evaluation_manifest import Inputs
-from rubricem_records.evaluation_manifest import judge_model
-from rubricem_records.evaluation_manifest import read_manifest
+from rubricem_records.evaluation_manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
 from rubricem_records.evaluation_scores import ModelCost
 from rubricem_records.sampling import Sampling
 

@@ -5,14 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.learn.samples import Sample
-from rubricem_agent.learn.samples import pad_rows
-from rubricem_agent.learn.samples import task_samples
-from rubricem_agent.learn.step import CreditedGroup
-from rubricem_agent.learn.step import credit_groups
-from rubricem_agent.learn.step import credit_rollouts
-from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.rollout_tokens import RolloutTokens
+from rubricem_agent.learn.samples import Sample, task_samples
+from rubricem_agent.learn.step import CreditedGroup, credit_groups, credit_rollouts
+from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts import Rollout
 
 from .igpo import answer_gains

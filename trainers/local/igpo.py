@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 
 from rubricem_agent.learn.credit import turn_ids
-from rubricem_agent.learn.samples import Sample, pad_batch
+from rubricem_agent.learn.samples import Sample, pad_batch, pad_rows
 from rubricem_agent.policy.tokens import PolicyTokenizer
-from rubricem_agent.learn.samples import pad_rows
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.questions import Question
 from rubricem_records.rollout_tokens import NO_STAGE
