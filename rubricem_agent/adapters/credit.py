@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.credit import CreditSettings, credit_judged
-from rubricem_agent.learn.samples import pad_rows
+from rubricem_agent.learn.padding import pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens

@@ -23,7 +23,7 @@ from rubricem_agent.adapters.credit import (
     tokens_of,
 )
 from rubricem_agent.learn.credit import CreditSettings
-from rubricem_agent.learn.samples import pad_rows
+from rubricem_agent.learn.padding import pad_rows
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_env.adapters.session import offline_scorer, require_tested
 from rubricem_env.concurrency import LoopThread

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rubricem_agent.learn.credit import assign_credit
+from rubricem_agent.learn.padding import pad_rows
 from rubricem_agent.learn.step import CreditedRollouts
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts import Rollout
-
-Number = TypeVar("Number", bound=np.generic)
 
 
 class Batch(NamedTuple):
@@ -193,12 +192,3 @@ def _reflection_sample(one: ReflectionSample, advantage: float, temperature: flo
         temperature=temperature,
         policy_version=version,
     )
-
-
-def pad_rows(rows: Sequence[npt.ArrayLike], fill: float, *, dtype: type[Number]) -> npt.NDArray[Number]:
-    """Rows of one number a token as one array, padded on the right."""
-    arrays = [np.asarray(row, dtype=dtype) for row in rows]
-    filled = np.full((len(arrays), max(map(len, arrays), default=0)), fill, dtype=dtype)
-    for row, values in zip(filled, arrays, strict=True):
-        row[: len(values)] = values
-    return filled

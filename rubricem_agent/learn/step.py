@@ -20,9 +20,9 @@ import numpy.typing as npt
 from rubricem_agent.learn.credit import Credit, CreditSettings, credit_judged
 from rubricem_agent.learn.curriculum import Encounter, OnMiss, retrieval_at
 from rubricem_agent.learn.deferred import Deferred
+from rubricem_agent.learn.padding import pad_rows
 from rubricem_agent.learn.record_group import record_group
 from rubricem_agent.learn.rollout_statistics import measure_rollouts
-from rubricem_agent.learn.samples import pad_rows
 from rubricem_agent.learn.stage_metrics import mean_by_stage, spread_shares
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.policy.tokens import PolicyTokenizer

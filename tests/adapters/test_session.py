@@ -17,7 +17,7 @@ from rubricem_agent.adapters.credit import (
     tokens_of,
 )
 from rubricem_agent.learn.credit import assign_credit
-from rubricem_agent.learn.samples import pad_rows
+from rubricem_agent.learn.padding import pad_rows
 from rubricem_env.adapters.session import EpisodeSession, turn_rewards, turns_of_stage
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 
 from rubricem_agent.learn.credit import turn_ids
-from rubricem_agent.learn.samples import Sample, pad_batch, pad_rows
+from rubricem_agent.learn.padding import pad_rows
+from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.questions import Question
