@@ -106,11 +106,11 @@ COMMON = MappingProxyType(
 GPU_STACK = MappingProxyType(
     {**COMMON, "torch": "==2.11.*", "vllm": "==0.24.*", "transformers": ">=5.5.3,<5.11,!=5.6.0", "flash-attn": ">=2"}
 )
-"""veRL 0.9.1 with its extra `vllm`; docs/cluster.md has the container."""
+"""veRL 0.9.1 with its extra `vllm`; docs/training.md has the container."""
 CPU_STACK = MappingProxyType({**COMMON, "torch": ">=2.11", "transformers": ">=5.10,<5.11"})
 _INSTALL = MappingProxyType(
     {
-        "vllm": "pip install 'verl[vllm]==0.9.1', as docs/cluster.md says",
+        "vllm": "pip install 'verl[vllm]==0.9.1', as docs/training.md says",
         "flash-attn": "pip install flash-attn --no-build-isolation",
         "TransferQueue": "pip install TransferQueue==0.1.11",
         "cupy-cuda13x": "pip install 'verl[cupy-cu130]==0.9.1': veRL moves weights over nccl with it",
@@ -298,7 +298,7 @@ def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) ->
     if slowest < assumed.network_gib / 10:
         yield (
             f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link has "
-            f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/cluster.md), and "
+            f"{assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices (docs/training.md), and "
             "look at the output of NCCL_DEBUG=INFO."
         )
     if apart:
