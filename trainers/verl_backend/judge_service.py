@@ -330,12 +330,13 @@ class JudgeService(SharedLimits):
             judged = await self.patience.run(
                 lambda: self.judge.judge_group(group, step=scheduled.step),
                 is_lost=lambda judged: (
-                    any(one.is_valid for one in rollouts) and not any(outcome.is_valid for outcome in judged.rollouts)
+                    any(rollout.is_valid for rollout in rollouts)
+                    and not any(outcome.is_valid for outcome in judged.rollouts)
                 ),
             )
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
-            rollouts = [one.model_copy(update={"failure": one.failure or str(fault)}) for one in rollouts]
+            rollouts = [rollout.model_copy(update={"failure": rollout.failure or str(fault)}) for rollout in rollouts]
             lost = RolloutJudgement(judgement=score_trajectory((), (), rubric_scores={}))
             judged = GroupJudgement(
                 query_key=group.key,
