@@ -57,10 +57,10 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
 
 def value_at(config: Config, key: str, default: Any) -> Any:
     """The value of a dotted key; the default where a section or the value is missing or null."""
-    found: Any = config
+    value: Any = config
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return default if found is None else found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return default if value is None else value
 
 
 _KEYS = (
@@ -128,7 +128,7 @@ def find_model_shape(path: str) -> ModelShape:
     file = model_folder(Path(path).expanduser()) / "config.json"
     if not file.is_file():
         name = path.casefold().replace("_", "-")
-        known = next((shape for one, shape in KNOWN.items() if one in name), None)
+        known = next((shape for size, shape in KNOWN.items() if size in name), None)
         if known is None:
             raise ConfigError(
                 f"the model {path!r} is not a folder with a config.json, and its name contains no known size "
@@ -331,12 +331,12 @@ def read_run_shape(config: Config) -> RunShape:
         ConfigError: a value is missing, of the wrong kind or out of range, or two of them contradict each other.
     """
     settings = read_section(config.get(SECTION))
-    found = {name: value_at(config, key, None) for name, key in _RUN_KEYS.items()} | {"settings": settings}
+    fields = {name: value_at(config, key, None) for name, key in _RUN_KEYS.items()} | {"settings": settings}
     if settings.ahead is not None:
-        found["ahead"] = settings.ahead
+        fields["ahead"] = settings.ahead
     try:
         # Not strict: YAML has strings for paths and whole numbers for floats.
-        given = {name: value for name, value in found.items() if value is not None}
+        given = {name: value for name, value in fields.items() if value is not None}
         shape = RunShape.model_validate(given, strict=False)
     except ValidationError as cause:
         name = str(cause.errors()[0]["loc"][0])
