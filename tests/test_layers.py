@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ENV = ("domain", "scaffold", "llm", "tools", "judge", "world", "env", "adapters", "testing")
 AGENT = (
     *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
-    *("data", "evals", "config", "wiring", "cli"),
+    *("data", "evals", "config_bases", "config", "wiring", "cli"),
 )
 ABOVE_VIEWER = ("config", "wiring", "cli")
 LAYERS = (
