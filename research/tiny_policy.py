@@ -1,4 +1,4 @@
-"""Makes the tiny policy: traces of the almanac's expert, a small Qwen3 with its tokenizer, pretraining and SFT.
+"""Makes the tiny policy: writes traces with the almanac's expert, makes a small Qwen3, and trains it on them.
 
     python -m research.tiny_policy --config tiny_policy [num_worlds=4 ...]
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ENV = ("domain", "scaffold", "llm", "tools", "judge", "world", "env", "adapters", "testing")
 AGENT = (
     *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
-    *("data", "evals", "model_names", "config", "yaml_config", "wiring", "cli"),
+    *("data", "evals", "model_names", "config_bases", "config", "yaml_config", "wiring", "cli"),
 )
 LAYERS = (
     *(f"rubricem_env.{name}" for name in ENV),

@@ -67,8 +67,12 @@ def _write_weights(model: nn.Module, path: Path) -> None:
         if _is_whole(model):
             save_model(model, str(path))
         else:
-            trained = (one for one in model.named_parameters() if one[1].requires_grad)
-            save_file({name: parameter.detach().contiguous() for name, parameter in trained}, str(path))
+            trained = {
+                name: parameter.detach().contiguous()
+                for name, parameter in model.named_parameters()
+                if parameter.requires_grad
+            }
+            save_file(trained, str(path))
 
 
 def _read_weights(model: nn.Module, path: Path) -> None:

@@ -185,12 +185,12 @@ def _way_out(folder: Path) -> str:
 
 def _folders(root: Path) -> dict[int, Path]:
     """Finished checkpoints by step; one that a killed save moved aside counts where nothing took its place."""
-    found: dict[int, Path] = {}
+    folders: dict[int, Path] = {}
     for path in sorted(root.glob("step-*")):
         name = _NAME.fullmatch(path.name.removesuffix(".replaced"))
         if name and (path / MANIFEST).is_file():
-            found.setdefault(int(name[1]), path)
-    return found
+            folders.setdefault(int(name[1]), path)
+    return folders
 
 
 def _refuse_mixed(step: int, steps: Mapping[str, int], way_out: str) -> None:

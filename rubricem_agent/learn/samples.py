@@ -147,15 +147,15 @@ def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -
     """
     samples = []
     for outcome in outcomes:
-        scored = [one for one in outcome.scored if one.pieces]
+        scored = [candidate for candidate in outcome.scored if candidate.pieces]
         if not scored:
             continue
-        utilities = [[one.score.utility] for one in scored if one.score is not None]
+        utilities = [[candidate.score.utility] for candidate in scored if candidate.score is not None]
         credit = assign_credit(utilities, matrix=ONE_STAGE)
         drawn_by = version if outcome.policy_version is None else outcome.policy_version
         samples += [
-            _reflection_sample(one, float(credit.advantages[row, 0]), outcome.temperature, version=drawn_by)
-            for row, one in enumerate(scored)
+            _reflection_sample(candidate, float(credit.advantages[row, 0]), outcome.temperature, version=drawn_by)
+            for row, candidate in enumerate(scored)
             if credit.trainable[row]
         ]
     return samples
@@ -175,11 +175,11 @@ def _task_sample(rollout: Rollout, advantages: npt.NDArray[np.float32], version:
     )
 
 
-def _reflection_sample(one: ReflectionSample, advantage: float, temperature: float, *, version: int) -> Sample:
+def _reflection_sample(candidate: ReflectionSample, advantage: float, temperature: float, *, version: int) -> Sample:
     ids: list[int] = []
     stage_ids: list[int] = []
     logprobs: list[float] = []
-    for piece in one.pieces:
+    for piece in candidate.pieces:
         ids += piece.ids
         stage_ids += [0 if piece.is_policy else NO_STAGE] * len(piece.ids)
         logprobs += piece.logprobs if piece.is_policy else [0.0] * len(piece.ids)

@@ -36,7 +36,7 @@ class SftConfig(Frozen):
     epochs: Count = 5
     learning_rate: Annotated[float, Field(gt=0)] = 4e-5
     warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Of all steps; then the rate falls along a cosine to zero."""
+    """The share of all steps in which the rate rises; after them it falls along a cosine to zero."""
     batch_size: Count = 128
     """Samples of one optimiser step, over all processes; gradients are accumulated over as many rows as they fill."""
     max_tokens: Count = 16_384
@@ -53,7 +53,7 @@ class SftConfig(Frozen):
     """Train an adapter beside frozen weights, on one GPU; it is saved in `adapter/`, and merged into `model/`."""
     seed: int = 0
     checkpoint_every: Count = 100
-    """Steps. The last step is always kept."""
+    """The number of steps between two checkpoints. The last step is always saved."""
     stop_after: Count | None = None
     """Stop, with a checkpoint, after this many steps of the whole run; the schedule is that of the whole run."""
 

@@ -222,9 +222,9 @@ def load_student(name: str) -> tuple[Any, Any]:
     Raises:
         ConfigError: there is none of that name.
     """
-    found = model_folder(Path(name))
+    folder = model_folder(Path(name))
     try:
-        return AutoModelForCausalLM.from_pretrained(found, dtype=torch.float32), AutoTokenizer.from_pretrained(found)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as cause:
         said = str(cause).splitlines()[0]
         raise ConfigError(

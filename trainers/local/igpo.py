@@ -31,7 +31,7 @@ def answer_gains(
     """(rollouts, turns), as `ScoredBatch.gains`: NaN in last turns, behind them, and where a rollout has no tokens."""
     golds = [gold_answer(question, tokenizer) for question in questions]
     rollouts = [(rollout, gold) for group, gold in zip(groups, golds, strict=True) for rollout in group]
-    ids = [one.tokens.stage_ids if one.tokens else () for one, _ in rollouts]
+    ids = [rollout.tokens.stage_ids if rollout.tokens else () for rollout, _ in rollouts]
     turns = turn_ids(pad_rows(ids, NO_STAGE, dtype=np.int8))
     places, samples = [], []
     for row, (rollout, gold) in enumerate(rollouts):

@@ -342,7 +342,7 @@ def compare_gradients(learner: Learner, *, task: Batch, reflection: Batch) -> Gr
 def _gradient(learner: Learner, batch: Batch) -> list[Tensor]:
     """The gradient of each parameter; 0 for one that the loss does not reach."""
     learner.accumulate_gradient(batch)
-    gradient = [torch.zeros_like(one) if one.grad is None else one.grad for one in learner.trained]
+    gradient = [torch.zeros_like(weights) if weights.grad is None else weights.grad for weights in learner.trained]
     learner.optimizer.zero_grad(set_to_none=True)
     return gradient
 

@@ -45,7 +45,7 @@ class JudgedStep(NamedTuple):
 
 
 def count_ahead(config: LocalConfig, step: int) -> int:
-    """How many steps are sampled before the end of `step`: none beyond the next checkpoint."""
+    """The number of later steps that are sampled by the end of `step`; none of them lies beyond the next checkpoint."""
     return min(config.ahead, -step % config.checkpoint_every, config.steps - step)
 
 

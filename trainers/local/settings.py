@@ -32,7 +32,7 @@ class LocalAuditSettings(AuditSettings):
     """`held_out`: the held-out judge scores by the true criteria of the question. `training`: by the training rubrics.
     """
     seed: int | None = None
-    """None is the run's seed."""
+    """The seed of the held-out judge; None is the run's."""
     knobs: JudgeKnobs = JudgeKnobs()
     """How the held-out judge deviates from the truth; not at all by default."""
 
@@ -69,11 +69,15 @@ class LocalConfig(RecipeSettings):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     max_turn_tokens: Count = 512
     micro_batch_tokens: Count = 4_096
-    """Of one forward and backward pass. Few fit into a processor's cache; samples share a prompt within a pass only."""
+    """The most tokens of one forward and backward pass. Few fit into a processor's cache, and samples share a prompt
+    within a pass only.
+    """
     rows: Count = 64
-    """Conversations decoded together."""
+    """The most conversations that are decoded together."""
     threads: Annotated[int, Field(ge=1, exclude=True)] = 1
-    """Cores of a CPU that decode and update at once: shares of the rows, passes of samples. No number depends on it."""
+    """The cores of a CPU that decode and update at once, each a share of the rows or a pass of samples. No number
+    depends on it.
+    """
     draft_tokens: Annotated[int, Field(ge=0, exclude=True)] = 0
     """Guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). The same tokens
     are drawn.
@@ -82,7 +86,7 @@ class LocalConfig(RecipeSettings):
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac.
     """
     reference_tokens: Count = 512
-    """Limit of the bank's block before a question."""
+    """The most tokens of the bank's block before a question."""
     loss: LossSettings = LossSettings()
     advantage_rms: Annotated[float, Field(gt=0)] | None = None
     """Scale the advantages of a step to this root mean square over its tokens, to compare methods; None leaves them."""

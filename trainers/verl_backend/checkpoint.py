@@ -103,7 +103,7 @@ class WaitingGroup(Frozen):
 
 
 def pack_attempts(ticket: Ticket, attempts: Sequence[JudgedAttempt]) -> dict[str, Any]:
-    pairs = tuple((one.parsed.trajectory, one.judgement) for one in attempts)
+    pairs = tuple((attempt.parsed.trajectory, attempt.judgement) for attempt in attempts)
     return WaitingGroup(ticket=ticket, rubrics=attempts[0].rubrics, attempts=pairs).model_dump(mode="json")
 
 

@@ -66,7 +66,8 @@ def evaluate_run(
     _, settings, log = read_run(run)
     if settings.get("almanac") is None:
         raise ConfigError(f"{run} is not a run in the almanac; evaluate its checkpoints with `rubricem eval`.")
-    questions = [one for one in load_questions(shipped_questions_path()) if one.split == held_out][:max_questions]
+    shipped = load_questions(shipped_questions_path())
+    questions = [question for question in shipped if question.split == held_out][:max_questions]
     for step in sorted({0, *saved_steps(run)} - {line.step for line in log.evaluations}):
         with tempfile.TemporaryDirectory() as folder:
             policy = Path(settings["policy"]) if step == 0 else Path(folder) / "model"

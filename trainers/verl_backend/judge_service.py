@@ -6,37 +6,48 @@ advantages of its tokens. Other groups continue to be sampled meanwhile.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.deferred import Deferred, Ticket
-from rubricem_agent.learn.step import (
-    CreditedGroup,
-    begin_record,
-    collect_reflections,
-    credit_groups,
-    credit_rollouts,
-    describe_groups,
-    record_groups,
-    retrieve_lessons,
-)
+from rubricem_agent.learn.deferred import Deferred
+from rubricem_agent.learn.deferred import Ticket
+from rubricem_agent.learn.step import CreditedGroup
+from rubricem_agent.learn.step import begin_record
+from rubricem_agent.learn.step import collect_reflections
+from rubricem_agent.learn.step import credit_groups
+from rubricem_agent.learn.step import credit_rollouts
+from rubricem_agent.learn.step import describe_groups
+from rubricem_agent.learn.step import record_groups
+from rubricem_agent.learn.step import retrieve_lessons
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
-from rubricem_agent.wiring.memory import build_bank, build_injector
+from rubricem_agent.reflection.reflector import JudgedAttempt
+from rubricem_agent.reflection.reflector import ReflectionOutcome
+from rubricem_agent.reflection.reflector import Reflector
+from rubricem_agent.reflection.reflector import judged_attempts
+from rubricem_agent.wiring.memory import build_bank
+from rubricem_agent.wiring.memory import build_injector
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
 from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
-from rubricem_env.judge.audit import Audit, HeldOutAudit
+from rubricem_env.domain.errors import JudgeError
+from rubricem_env.domain.errors import RubricEMError
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.judge.audit import HeldOutAudit
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
-from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement, refused_rubrics
+from rubricem_env.judge.judgements import GroupJudgement
+from rubricem_env.judge.judgements import RolloutJudgement
+from rubricem_env.judge.judgements import refused_rubrics
 from rubricem_env.judge.outage import refuse_outage
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.reflections import ReflectionJudge
@@ -51,7 +62,11 @@ from rubricem_records.run_record import RECORD_FOLDER
 from rubricem_records.run_recorder import RunRecorder
 
 from ..settings import with_run_seed
-from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
+from .background_audit import BackgroundAudit
+from .checkpoint import check_identity
+from .checkpoint import pack_attempts
+from .checkpoint import save_service
+from .checkpoint import unpack_attempts
 from .patience import Patience
 from .questions import load_training_questions
 from .rollout import EnginePolicy
@@ -60,6 +75,15 @@ from .settings import VerlSettings
 
 TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""
+
+
+class IncompleteGroup(NamedTuple):
+    """A group whose last rollouts are still being sampled."""
+
+    rollouts: dict[int, Rollout]
+    """Those submitted so far, by their index."""
+    advantages: asyncio.Future[list[TokenAdvantages]]
+    """Of all of them, in the order of their indices."""
 
 
 class JudgeService(SharedLimits):
@@ -81,8 +105,8 @@ class JudgeService(SharedLimits):
         self.judge = StepJudge(judge, RubricBuffer(), settings=settings.judge.settings)
         self.bank = build_bank(settings.bank)
         self._injector = build_injector(settings.bank, self.tokenizer.count)
-        self._groups: dict[str, tuple[dict[int, Rollout], asyncio.Future[list[TokenAdvantages]]]] = {}
-        """Incomplete groups: the rollouts submitted so far, by their index, and the credit of all."""
+        self._groups: dict[str, IncompleteGroup] = {}
+        """By name."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
         """The judged groups of the reflections that are pending."""
         self._launched: set[Ticket] = set()
@@ -91,8 +115,10 @@ class JudgeService(SharedLimits):
         self._references: dict[Ticket, asyncio.Future[str]] = {}
         self._judged: dict[str, CreditedGroup] = {}
         """Credited groups that no step has trained on yet, by name."""
-        self._step, self._taken = 0, 0
-        """The latest step that trained on groups, and how many."""
+        self._step = 0
+        """The latest step that trained on groups."""
+        self._taken = 0
+        """How many groups it has taken."""
         self._recorder: RunRecorder | None = None
         self._recording: asyncio.Future[None] | None = None
         self._reflector: Reflector | None = None
@@ -103,9 +129,6 @@ class JudgeService(SharedLimits):
         self._cache = open_cache(settings.tools)
         """The results of the workers' tools."""
         self._audit = _held_out(settings, self._truth)
-        self._to_audit: list[tuple[Group, GroupJudgement]] = []
-        """Groups of a step that is due."""
-        self._audits: list[asyncio.Task[Audit]] = []
         self._refused: Counter[str] = Counter()
         """Rubrics refused since the last `collect`, by reason."""
         self._scored: list[str] = []
@@ -168,17 +191,18 @@ class JudgeService(SharedLimits):
         `group` names the group, one for each encounter of a question; `index` counts its rollouts from 0.
         """
         if group not in self._groups:
-            self._groups[group] = ({}, asyncio.get_running_loop().create_future())
-        submitted, credit = self._groups[group]
-        submitted[index] = rollout
-        if len(submitted) == self.group_size:
+            self._groups[group] = IncompleteGroup({}, asyncio.get_running_loop().create_future())
+        submitted = self._groups[group]
+        submitted.rollouts[index] = rollout
+        if len(submitted.rollouts) == self.group_size:
             del self._groups[group]
-            judged = await self._judge_group(scheduled, [one for _, one in sorted(submitted.items())], name=group)
+            rollouts = [submitted.rollouts[place] for place in sorted(submitted.rollouts)]
+            advantages = await self._judge_group(scheduled, rollouts, name=group)
             await self._may_score.wait()
             self._scored.append(group)
-            credit.set_result(judged)
+            submitted.advantages.set_result(advantages)
         # Shielded: cancelling one rollout must not cancel its group's credit.
-        return (await asyncio.shield(credit))[index]
+        return (await asyncio.shield(submitted.advantages))[index]
 
     async def collect(self, step: int) -> tuple[list[ReflectionOutcome], dict[str, Any]]:
         """The finished reflections of earlier steps, and their metrics. Never waits.
@@ -191,7 +215,11 @@ class JudgeService(SharedLimits):
         collected = collect_reflections(self.reflections, step=step, refused_rubrics=self._refused)
         self._attempts = {ticket: self._attempts[ticket] for ticket in self.reflections.pending}
         self._refused = Counter()
-        return collected.outcomes, {**collected.line, **self._audited(), "bank": len(self.bank)}
+        return collected.outcomes, {
+            **collected.line,
+            **(self._audit.collect() if self._audit is not None else {}),
+            "bank": len(self.bank),
+        }
 
     async def report(self, step: int, groups: Sequence[str]) -> dict[str, Any]:
         """What a step reports of the groups that it trains on. Their record is written meanwhile: see `finish_record`.
@@ -200,10 +228,13 @@ class JudgeService(SharedLimits):
             JudgeError: the judge or the world lost too many of the step's rollouts.
         """
         taken = self._take(step, groups)
-        lost = [failure for one in taken for failure in one.failures if failure]
-        total, limit = sum(len(one.rollouts) for one in taken), self.settings.judge.settings.failure_limit
-        way_out = "Fix the cause and start again: the run resumes from its last checkpoint."
-        refuse_outage(lost, total, limit=limit, way_out=way_out)
+        lost = [failure for group in taken for failure in group.failures if failure]
+        refuse_outage(
+            lost,
+            sum(len(group.rollouts) for group in taken),
+            limit=self.settings.judge.settings.failure_limit,
+            way_out="Fix the cause and start again: the run resumes from its last checkpoint.",
+        )
         await self.finish_record()
         self._recording = asyncio.ensure_future(
             asyncio.to_thread(record_groups, self._recorder, taken, bank=self.bank, step=step)
@@ -213,7 +244,8 @@ class JudgeService(SharedLimits):
     def _take(self, step: int, names: Iterable[str]) -> list[CreditedGroup]:
         """The groups that an update trains on, in that order; a step may have several updates."""
         if step != self._step:
-            self._step, self._taken = step, 0
+            self._step = step
+            self._taken = 0
         taken = [self._judged.pop(name).taken(step, place) for place, name in enumerate(names, start=self._taken)]
         self._taken += len(taken)
         return taken
@@ -221,7 +253,7 @@ class JudgeService(SharedLimits):
     async def pauses(self) -> tuple[bool, float]:
         """Whether the run is paused because judge or search is away, and the seconds of all pauses so far."""
         both = (self.patience, self.search_patience)
-        return any(one.is_paused for one in both), sum(one.seconds for one in both)
+        return any(patience.is_paused for patience in both), sum(patience.seconds for patience in both)
 
     async def wait_for_search(self) -> bool:
         """Wait for the next probe of a search engine that is away; False where the patience with it is exhausted."""
@@ -235,23 +267,6 @@ class JudgeService(SharedLimits):
         recording, self._recording = self._recording, None
         if recording is not None:
             await recording
-
-    def _audited(self) -> dict[str, Any]:
-        """The audit that has ended since the last call, if any; begins the one that is due. Never waits.
-
-        Raises:
-            JudgeError: the held-out judge cannot go on.
-        """
-        if self._audit is not None and self._to_audit:
-            groups, judged = zip(*self._to_audit, strict=True)
-            self._to_audit = []
-            self._audits.append(asyncio.ensure_future(self._audit.examine(groups, judged)))
-        if not self._audits or not self._audits[0].done():
-            return {}
-        try:
-            return {"audit": self._audits.pop(0).result().model_dump()}
-        except RubricEMError as fault:
-            raise JudgeError(f"the held-out judge stopped: {fault}") from fault
 
     async def drain(self) -> None:
         """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
@@ -281,7 +296,7 @@ class JudgeService(SharedLimits):
                 "identity": identity,
             }
             if self._audit is not None:
-                states["audit"] = self._audit.state_dict()
+                states["audit"] = self._audit.audit.state_dict()
             await asyncio.to_thread(save_service, root, states, bank=self.bank, step=step)
         return scored
 
@@ -304,14 +319,16 @@ class JudgeService(SharedLimits):
             self._launched = {Ticket(*row[:2]) for kind in ("pending", "done", "failed") for row in deferred[kind]}
             self._attempts = dict(map(unpack_attempts, checkpoint.read_json("waiting")))
             if self._audit is not None and "audit" in checkpoint.parts:
-                self._audit.load_state_dict(checkpoint.read_json("audit"))
+                self._audit.audit.load_state_dict(checkpoint.read_json("audit"))
             judged = {
                 name: CreditedGroup.model_validate(saved, strict=False)
                 for name, saved in checkpoint.read_json("noted").items()
             }
         limit = self.settings.judge.settings.failure_limit
-        spoilt = [name for name, one in judged.items() if sum(map(bool, one.failures)) > limit * len(one.failures)]
-        self._judged = {name: one for name, one in judged.items() if name not in spoilt}
+        spoilt = [
+            name for name, group in judged.items() if sum(map(bool, group.failures)) > limit * len(group.failures)
+        ]
+        self._judged = {name: group for name, group in judged.items() if name not in spoilt}
         return stream, tuple(spoilt)
 
     async def begin_record(self, run: Path, step: int) -> None:
@@ -332,12 +349,13 @@ class JudgeService(SharedLimits):
             judged = await self.patience.run(
                 lambda: self.judge.judge_group(group, step=scheduled.step),
                 is_lost=lambda judged: (
-                    any(one.is_valid for one in rollouts) and not any(outcome.is_valid for outcome in judged.rollouts)
+                    any(rollout.is_valid for rollout in rollouts)
+                    and not any(outcome.is_valid for outcome in judged.rollouts)
                 ),
             )
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
-            rollouts = [one.model_copy(update={"failure": one.failure or str(fault)}) for one in rollouts]
+            rollouts = [rollout.model_copy(update={"failure": rollout.failure or str(fault)}) for rollout in rollouts]
             lost = RolloutJudgement(judgement=score_trajectory((), (), rubric_scores={}))
             judged = GroupJudgement(
                 query_key=group.key,
@@ -347,9 +365,8 @@ class JudgeService(SharedLimits):
                 rollouts=(lost,) * len(rollouts),
             )
         self._refused.update(refused_rubrics([judged]))
-        held_out = self.settings.held_out_judge
-        if held_out is not None and scheduled.step % held_out.every == 0:
-            self._to_audit.append((group, judged))
+        if self._audit is not None:
+            self._audit.add(group, judged)
         advantages = self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
         # reflection that a resumed run has already launched is not launched twice.
@@ -398,9 +415,10 @@ def _judges(settings: VerlSettings, truth: Mapping[str, Question]) -> tuple[Judg
     return judge, judge
 
 
-def _held_out(settings: VerlSettings, truth: Mapping[str, Question]) -> HeldOutAudit | None:
-    held_out, seed = settings.held_out_judge, derive_seed(settings.seed, "held-out judge")
+def _held_out(settings: VerlSettings, truth: Mapping[str, Question]) -> BackgroundAudit | None:
+    held_out = settings.held_out_judge
     if held_out is None:
         return None
+    seed = derive_seed(settings.seed, "held-out judge")
     judge = build_judge(held_out.judge).judge if held_out.judge else AlmanacJudge(truth.values(), seed=seed)
-    return HeldOutAudit(judge, settings=held_out, seed=seed)
+    return BackgroundAudit(HeldOutAudit(judge, settings=held_out, seed=seed), every=held_out.every)

@@ -16,7 +16,7 @@ def load_training_questions(settings: VerlSettings) -> tuple[dict[str, Query], d
         FileFormatError: the file cannot be read, a line is not a question with rubrics, or a question occurs twice.
     """
     if settings.almanac is not None:
-        questions = [one for one in load_questions(shipped_questions_path()) if one.split == "train"]
+        questions = [question for question in load_questions(shipped_questions_path()) if question.split == "train"]
         truth = {query_of(question).key: question for question in questions}
         return {key: query_of(question) for key, question in truth.items()}, truth
     assert settings.questions is not None, "the settings refuse a run without questions"

@@ -62,7 +62,7 @@ def stage_means(
     written = stages != NO_STAGE
     columns = (np.ones_like(kl), entropy, kl, np.zeros_like(kl), np.abs(advantages))
     sums = [np.bincount(stages[written], column[written], len(STAGES)).tolist() for column in columns]
-    return {name: one.model_dump(exclude={"clip_share"}) for name, one in report_by_stage(sums).items()}
+    return {name: stage.model_dump(exclude={"clip_share"}) for name, stage in report_by_stage(sums).items()}
 
 
 def flat_metrics(report: Mapping[str, Any], prefix: str = "rubricem") -> dict[str, float]:
@@ -73,7 +73,7 @@ def flat_metrics(report: Mapping[str, Any], prefix: str = "rubricem") -> dict[st
         if isinstance(value, Mapping):
             flat |= flat_metrics(value, name)
         elif isinstance(value, list):
-            numbers = [one for one in value if isinstance(one, int | float)]
+            numbers = [number for number in value if isinstance(number, int | float)]
             flat[f"{name}/count"] = float(len(value))
             if numbers:
                 flat[f"{name}/mean"] = float(np.mean(numbers))

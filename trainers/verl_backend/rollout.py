@@ -147,8 +147,8 @@ class ServiceCache:
         self._service = service
 
     async def get(self, key: str) -> str | None:
-        found: str | None = await self._service.cached.remote(key)
-        return found
+        text: str | None = await self._service.cached.remote(key)
+        return text
 
     async def put(self, key: str, text: str) -> None:
         await self._service.cache.remote(key, text)

@@ -33,20 +33,20 @@ class TimeLimits(Frozen):
     """Seconds that the parts of a step may take before the run stops with an error instead of hanging."""
 
     sync: Seconds = 600.0
-    """Weights from the trainer to the sampling engines."""
+    """The limit of bringing weights from the trainer to the sampling engines."""
     update: Seconds = 7_200.0
-    """One pass over a batch by the workers: log-probabilities, or an optimiser step."""
+    """The limit of one pass over a batch by the workers: log-probabilities, or an optimiser step."""
     sample: Seconds = 7_200.0
-    """A step's rollouts, judged."""
+    """The limit of sampling and judging a step's rollouts."""
     lesson: Seconds = 60.0
-    """Wait for the question's own lesson at a repeat; then the question has none."""
+    """The limit of waiting for the question's own lesson at a repeat, which is sampled without it afterwards."""
 
 
 class OutageSettings(Frozen):
     """A judge that answers nothing pauses the run: one group probes it, the others wait, and nothing is lost."""
 
     patience: Annotated[float, Field(ge=0)] = 3_600.0
-    """Seconds of one outage, after which the run stops; 0 stops it at once."""
+    """An outage of so many seconds stops the run; 0 stops it at once."""
     probe: Seconds = 60.0
     """Seconds between two probes, each of which judges one whole group."""
 

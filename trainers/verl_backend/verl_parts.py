@@ -144,7 +144,7 @@ def reshard(worker: Any, actor: Path) -> None:
         return
     engine = next(role.actor.engine for role in worker.worker_dict.values() if role.actor is not None)
     for kind in ("model", "optim", "extra_state"):
-        files = [actor / f"{kind}_world_size_{saved_by}_rank_{one}.pt" for one in range(saved_by)]
+        files = [actor / f"{kind}_world_size_{saved_by}_rank_{former}.pt" for former in range(saved_by)]
         saved = [torch.load(file, map_location="cpu", mmap=True, weights_only=False) for file in files]
         torch.save(_own_part(saved, engine.device_mesh), actor / f"{kind}_world_size_{ranks}_rank_{rank}.pt")
 
@@ -159,10 +159,11 @@ def _own_part(saved: Sequence[Any], mesh: DeviceMesh) -> Any:
     # Weights are sharded along the last dimension of a mesh, and copied along the other, if there is one.
     copies = mesh.ndim - 1
     rows = -(-len(first) // mesh.size(copies))
-    start, found = rows * mesh.get_local_rank(copies), []
+    start = rows * mesh.get_local_rank(copies)
+    shares = []
     for state in saved[: first.device_mesh.size(first.device_mesh.ndim - 1)]:
         shard = state.to_local()
-        found.append(shard[max(0, start) : max(0, start + rows)])
+        shares.append(shard[max(0, start) : max(0, start + rows)])
         start -= len(shard)
     placements = [Replicate()] * copies + [Shard(0)]
-    return DTensor.from_local(torch.cat(found), mesh, placements, shape=first.shape, stride=first.stride())
+    return DTensor.from_local(torch.cat(shares), mesh, placements, shape=first.shape, stride=first.stride())

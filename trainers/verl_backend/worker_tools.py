@@ -9,5 +9,7 @@ def share_of(tools: ToolsConfig, workers: int) -> ToolsConfig:
     The search engines' rates stay whole: all workers take their turns from one limiter, the judge service's or the tool
     server's.
     """
-    mounted = [one.model_copy(update={"concurrency": max(1, one.concurrency // workers)}) for one in tools.mounted]
+    mounted = [
+        server.model_copy(update={"concurrency": max(1, server.concurrency // workers)}) for server in tools.mounted
+    ]
     return tools.model_copy(update={"budget": tools.budget.share(workers), "mounted": tuple(mounted)})

@@ -114,10 +114,6 @@ def test_the_off_policy_correction_may_be_by_sequence_by_rejection_or_by_the_rat
     refuse(FULL, *(f"algorithm.rollout_correction.{change}" for change in changes))
 
 
-def test_an_older_name_of_the_estimator_is_read():
-    refuse(FULL, "algorithm.adv_estimator=grpo")
-
-
 @pytest.mark.parametrize(("window", "ahead"), [(1, 1), (2, 2.5)])
 def test_a_window_in_which_repeats_are_played_before_their_reflections_is_refused(window, ahead):
     changes = (f"rubricem.window={window}", f"trainer.v1.colocate_async.num_warmup_batches={ahead}")

@@ -140,20 +140,6 @@ async def test_earlier_work_that_is_still_running_holds_up_nobody_who_has_the_la
     assert stage.deferred.collect(step=9) == ([(early, "lesson")], [])
 
 
-async def test_the_state_of_an_earlier_release_is_read():
-    before = Stage()
-    running = await before.launch(1, "a")
-    state = before.deferred.state_dict()
-    del state["latest"]
-    await before.deferred.cancel()
-    after = Stage()
-    after.deferred.load_state_dict({**state, "endings": {"a": "late"}})
-    after.deferred.relaunch()
-    await settle()
-    await after.end(running)
-    assert after.deferred.collect(step=2) == ([(running, "lesson")], [])
-
-
 async def test_a_killed_run_keeps_what_was_ready_and_launches_the_rest_again():
     before = Stage()
     ready, failed, running = [await before.launch(3, key) for key in ("ready", "failed", "running")]

@@ -270,8 +270,8 @@ async def test_a_held_out_judge_scores_a_sample_of_every_second_step_and_reports
     await save(service, tmp_path, step=3)
     resumed = make_service(model_folder, held_out_judge={"every": 2}, meta_policy=False)
     await resumed.load(tmp_path, step=3, identity=identity(resumed))
-    assert resumed._audit.state_dict() == {"gaps": [0.0]}
-    # The history begins anew where the checkpoint was taken without a held-out judge, or by an earlier release.
+    assert resumed._audit.audit.state_dict() == {"gaps": [0.0]}
+    # The history begins anew where the checkpoint was taken without a held-out judge.
     await save(make_service(model_folder, meta_policy=False), tmp_path, step=4)
     await resumed.load(tmp_path, step=4, identity=identity(resumed))
 

@@ -57,7 +57,7 @@ class RayTransport(CheckpointEngine):  # type: ignore[misc,unused-ignore]
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """Give the queue to all processes."""
-        (queue,) = [one for one in metadata if one is not None]
+        (queue,) = [queue for queue in metadata if queue is not None]
         return {"queue": [queue] * actor_wg_world_size}, {"queue": [queue] * rollout_world_size}
 
     def init_process_group(self, queue: Any) -> None:

@@ -104,7 +104,7 @@ def print_plan(
     counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
     # On a CPU no GPU is planned.
     sized = [shape.model_copy(update={"nodes": nodes}) for nodes in counts if shape.device != "cpu"]
-    plans = {one.gpus: make_plan(one, model, assumed) for one in sized if one.gpus % one.sequence_parallel == 0}
+    plans = {run.gpus: make_plan(run, model, assumed) for run in sized if run.gpus % run.sequence_parallel == 0}
     document = {
         "config": file.stem,
         "model": shape.model,

@@ -66,7 +66,7 @@ class Machine:
     def free_gib(self, folder: Path) -> float:
         """On the disk where the folder is, or will be."""
         path = folder.expanduser().absolute()
-        return shutil.disk_usage(next(one for one in (path, *path.parents) if one.exists())).free / 2**30
+        return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free / 2**30
 
     def find_silent(self, probes: Iterable[Probe]) -> dict[str, str]:
         """The services that do not answer a request of one token, and what they say."""
@@ -128,17 +128,17 @@ Problem = tuple[str, str, str]
 
 def find_problems(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[Problem]:
     """All that the run lacks, in the order of a set-up; with `probe` its services are asked for one token."""
-    found = [*check_packages(shape, machine), *check_model(shape), *check_sizes(shape, machine)]
+    missing = [*check_packages(shape, machine), *check_model(shape), *check_sizes(shape, machine)]
     if shape.settings.almanac is None:
         keys = list(check_keys(shape, machine.environ))
-        found += [*check_questions(shape), *keys]
+        missing += [*check_questions(shape), *keys]
         if probe and not keys:
             judge, tools = shape.settings.judge, shape.settings.tools
             probes = model_probes(machine.environ, judges=(judge.judge, *judge.also))
             silent = machine.find_silent([*probes, *search_probes(tools, machine.environ)])
             remedy = "correct its name, address or key; --no-probe skips this request of one token"
-            found += [(what, said, remedy) for what, said in silent.items()]
-    return [*found, *check_embedder(shape, machine)]
+            missing += [(what, said, remedy) for what, said in silent.items()]
+    return [*missing, *check_embedder(shape, machine)]
 
 
 def check_packages(shape: RunShape, machine: Machine) -> Iterator[Problem]:
@@ -152,8 +152,8 @@ def check_packages(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     for package, wanted in stack.items():
         version = machine.version_of(package)
         if version is None or not SpecifierSet(wanted).contains(version, prereleases=True):
-            found = "not installed" if version is None else f"version {version}, tested is {wanted}"
-            yield package, found, _INSTALL.get(package, "pip install 'rubricem[verl]'")
+            state = "not installed" if version is None else f"version {version}, tested is {wanted}"
+            yield package, state, _INSTALL.get(package, "pip install 'rubricem[verl]'")
 
 
 def check_model(shape: RunShape) -> Iterator[Problem]:
@@ -209,8 +209,8 @@ def check_questions(shape: RunShape) -> Iterator[Problem]:
         yield "questions", str(refusal), f"rubricem data prepare hf:rl-research/dr-tulu-rl-data -o {path}"
         return
     if number < needed:
-        found = f"{number} in {path}; a window of {window} steps needs {needed}"
-        yield "questions", found, "prepare more, or lower data.train_batch_size"
+        state = f"{number} in {path}; a window of {window} steps needs {needed}"
+        yield "questions", state, "prepare more, or lower data.train_batch_size"
 
 
 def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Problem]:
@@ -222,9 +222,10 @@ def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Problem]
         built["tools"] = lambda: read_secret(environ, TOKEN_VARIABLE, purpose=f"the tool server {url}")
     elif tools.asks_engines:
         for search in (tools.google_search, tools.snippet_search):
-            for one in search.in_order:
-                name = ENGINES[one.engine].spec.name
-                built[name if one is search else f"{name} ({one.engine})"] = partial(_require_engine, one, environ)
+            for engine in search.in_order:
+                name = ENGINES[engine.engine].spec.name
+                label = name if engine is search else f"{name} ({engine.engine})"
+                built[label] = partial(_require_engine, engine, environ)
     for what, build in built.items():
         if refused := _refusal_of(build):
             yield what, refused, "export it on every node, before ray start"
@@ -291,14 +292,15 @@ def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) ->
     """What is slow between the nodes, and between the GPUs of a node. It keeps no run from starting."""
     try:
         with boundary(BoundaryError, "measure the network between the nodes"):
-            found = machine.measure_nodes(shape.nodes, 0 if shape.device == "cpu" else shape.gpus_per_node)
+            measured = machine.measure_nodes(shape.nodes, 0 if shape.device == "cpu" else shape.gpus_per_node)
     except BoundaryError as failure:
         yield f"warning: {failure}"
         return
-    slowest, apart = min(rate for rate, _ in found), sum(pairs for _, pairs in found)
+    slowest = min(rate for rate, _ in measured)
+    apart = sum(pairs for _, pairs in measured)
     if slowest < assumed.network_gib / 10:
         yield (
-            f"warning: an all-reduce between {len(found)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link "
+            f"warning: an all-reduce between {len(measured)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link "
             f"has {assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices "
             "(docs/cluster.md), and look at the output of NCCL_DEBUG=INFO."
         )
@@ -326,8 +328,8 @@ def require_ready(
             sys.stderr.write(f"{line}\n" if line else "")
         return
     width = max(len(what) for what, _, _ in problems)
-    for what, found, remedy in problems:
-        sys.stderr.write(f"  {what:<{width}}  {found}\n  {'':<{width}}  -> {remedy}\n")
+    for what, state, remedy in problems:
+        sys.stderr.write(f"  {what:<{width}}  {state}\n  {'':<{width}}  -> {remedy}\n")
     things = "thing is" if len(problems) == 1 else "things are"
     message = f"{len(problems)} {things} missing for {file.stem}; nothing was started."
     if file.stem != "verl_almanac_cpu":

@@ -57,10 +57,10 @@ def read_run_file(path: Path, changes: Iterable[str] = ()) -> Config:
 
 def value_at(config: Config, key: str, default: Any) -> Any:
     """The value of a dotted key; the default where a section or the value is missing or null."""
-    found: Any = config
+    value: Any = config
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return default if found is None else found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return default if value is None else value
 
 
 _KEYS = (
@@ -128,7 +128,7 @@ def find_model_shape(path: str) -> ModelShape:
     file = model_folder(Path(path).expanduser()) / "config.json"
     if not file.is_file():
         name = path.casefold().replace("_", "-")
-        known = next((shape for one, shape in KNOWN.items() if one in name), None)
+        known = next((shape for size, shape in KNOWN.items() if size in name), None)
         if known is None:
             raise ConfigError(
                 f"the model {path!r} is not a folder with a config.json, and its name contains no known size "
@@ -156,12 +156,12 @@ class Durations(Frozen):
     """How long the parts of an attempt take, in tokens or seconds, unless they are measured."""
 
     written_tokens: Positive = 6_500.0
-    """By the policy, in an attempt."""
+    """The tokens that the policy writes in an attempt."""
     searches: Amount = 6.0
     tool_seconds: Amount = 4.0
-    """Of one tool call."""
+    """The seconds of one tool call."""
     reflection_tokens: Amount = 500.0
-    """Of one candidate."""
+    """The tokens of one candidate."""
     propose_seconds: Amount = 70.0
     """Of the judge: for one group, for one attempt, and for the reflections on one question."""
     score_seconds: Amount = 35.0
@@ -182,11 +182,11 @@ class Assumptions(Durations):
     gpu_gib: Positive = 79.6
     """Memory of a GPU: an H100 of 80 GB."""
     reserve_gib: Amount = 5.0
-    """Of it: CUDA, NCCL, a sleeping engine, fragmentation."""
+    """What CUDA, NCCL, a sleeping engine and fragmentation take of it."""
     engine_overhead_gib: Amount = 3.0
-    """Of the sampling engine beside weights and cache: graphs and activations."""
+    """What the sampling engine takes for graphs and activations, beside weights and cache."""
     train_teraflops: Positive = 297.0
-    """Of bfloat16 that training reaches: 0.3 of an H100's."""
+    """The teraflops of bfloat16 that training reaches: 0.3 of an H100's."""
     engine_tokens: Positive = 2_000.0
     """Tokens a second that a GPU samples in all, with a model of 8 billion parameters."""
     sequence_tokens: Positive = 80.0
@@ -199,11 +199,11 @@ class Assumptions(Durations):
     """Of an attempt's prompt: instructions, question, references; then of one tool's answer."""
     observed_tokens: Amount = 800.0
     google_share: Share = 0.7
-    """Of the searches; the rest are snippet_search."""
+    """The share of google_search among the searches; the rest are snippet_search."""
     cached: Share = 0.0
     """Share of the searches that the tool cache answers: questions repeat, searches less often."""
     rubrics: Amount = 12.0
-    """That an attempt is scored by."""
+    """The rubrics that an attempt is scored by."""
     thought_tokens: Amount = 500.0
     """Hidden thoughts of one call to the judge, billed as output."""
     judge_read_tokens: Positive = 6_000.0
@@ -316,7 +316,7 @@ class RunShape(Frozen):
 
     @property
     def total_tokens(self) -> int:
-        """Of the longest sequence."""
+        """The tokens of the longest sequence."""
         return self.prompt_tokens + self.response_tokens
 
 
@@ -331,12 +331,12 @@ def read_run_shape(config: Config) -> RunShape:
         ConfigError: a value is missing, of the wrong kind or out of range, or two of them contradict each other.
     """
     settings = read_section(config.get(SECTION))
-    found = {name: value_at(config, key, None) for name, key in _RUN_KEYS.items()} | {"settings": settings}
+    fields = {name: value_at(config, key, None) for name, key in _RUN_KEYS.items()} | {"settings": settings}
     if settings.ahead is not None:
-        found["ahead"] = settings.ahead
+        fields["ahead"] = settings.ahead
     try:
         # Not strict: YAML has strings for paths and whole numbers for floats.
-        given = {name: value for name, value in found.items() if value is not None}
+        given = {name: value for name, value in fields.items() if value is not None}
         shape = RunShape.model_validate(given, strict=False)
     except ValidationError as cause:
         name = str(cause.errors()[0]["loc"][0])

@@ -86,7 +86,7 @@ def with_reflection_seed(config: LocalConfig, seed: int) -> LocalConfig:
 
 
 @pytest.mark.no_cover
-def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
+def test_a_run_resumes_where_the_seeds_that_were_open_are_written_out(config):
     before = with_reflection_seed(config, 0).model_copy(
         update={"judge": JudgeConfig(settings=JudgeSettings(seed=0)), "steps": 1}
     )
@@ -95,7 +95,7 @@ def test_a_run_of_before_whose_seeds_were_all_0_goes_on(config):
 
 
 @pytest.mark.no_cover
-def test_a_run_of_before_whose_reflections_had_another_seed_does_not_go_on_with_new_ones(config):
+def test_a_run_does_not_resume_with_another_seed_of_reflections(config):
     seven = config.model_copy(update={"seed": 7})
     run(with_reflection_seed(seven, 0).model_copy(update={"steps": 1}))
     with pytest.raises(UsageError, match=r"reflection\.seed was 0 and is 7"):
