@@ -20,7 +20,7 @@ from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
 from rubricem_agent.policy.base import TINY, Sampling
 from rubricem_agent.prompting import Style
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount as Count
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import suggest_name, validating
 from rubricem_env.judge.ask_settings import AskSettings
@@ -44,7 +44,6 @@ ANTHROPIC_URL = "https://api.anthropic.com/v1"
 JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
 POLICY_NAMES = "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or local:PATH"
 OFFICIAL_PROMPTS = "Official judge prompts: a checkout, a folder of checkouts or a package; else our own."
-Count = Annotated[int, Field(ge=1)]
 
 
 class EvalConfig(Frozen):
