@@ -24,7 +24,7 @@ class AuditSettings(Frozen):
     """How much the held-out judge scores, and when the two judges count as diverged."""
 
     share: UnitScore = 0.1
-    """Of the rollouts that the training judge scored stage by stage."""
+    """The share of the rollouts that is scored, of those that the training judge scored stage by stage."""
     warm_up: PositiveCount = 5
     """Audits whose mean gap is the baseline."""
     window: PositiveCount = 5
