@@ -37,7 +37,7 @@ class Reflection(Frozen):
     rubrics: Text
     takeaways: Text
     score: ReflectionScore | None = None
-    """None if no judge scored it, as at inference."""
+    """The judge's score. It is None if no judge scored it, as at inference."""
     provenance: Provenance = Provenance()
 
     @model_validator(mode="after")

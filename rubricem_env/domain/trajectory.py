@@ -133,7 +133,7 @@ class Observation(Frozen):
     """The call that a tool segment answers, its status, and the ids of the snippets that it showed."""
 
     status: ToolStatus | None = None
-    """None for a notice of the environment: nothing was executed."""
+    """The status of the call. It is None for a notice of the environment, where nothing was executed."""
     call: ToolCall | None = None
     snippet_ids: tuple[Text, ...] = ()
 
@@ -144,11 +144,11 @@ class Segment(Frozen):
     origin: Origin
     text: Text
     cut: Text = ""
-    """On policy segments: the text after the action, which was removed. It is only a record."""
+    """The text after the action, which was removed from a policy segment. It is only a record."""
     thought: Text = ""
-    """On policy segments: the reasoning that the server sent apart from the text. It is only a record."""
+    """The reasoning that the server sent apart from a policy segment's text. It is only a record."""
     observation: Observation | None = None
-    """On tool segments that this project's episode made; absent in files from elsewhere."""
+    """What the episode knows of a tool segment that it made. It is absent in files from elsewhere."""
 
 
 class Ending(StrEnum):
@@ -175,7 +175,7 @@ class Trajectory(Frozen):
     answer_format: AnswerFormat = AnswerFormat.LONG
     segments: tuple[Segment, ...]
     ending: Ending | None = None
-    """None while the episode runs, or if a file does not say."""
+    """The ending is None while the episode runs, or if a file does not say."""
     seed: int | None = None
 
     @property

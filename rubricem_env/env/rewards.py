@@ -73,7 +73,7 @@ class GatheringScorer:
         self.group_size = group_size
         self._patience = patience
         self._open: dict[str, tuple[list[Trajectory], asyncio.Future[Judging]]] = {}
-        """By query key, the attempts that wait, and the task that will judge them once the group is closed."""
+        """The attempts that wait, by query key, and the task that will judge them once the group is closed."""
 
     async def score(self, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
         """The judgements of these attempts, made within their whole group."""

@@ -21,10 +21,12 @@ class AskSettings(Frozen):
     """The retries of the reduced call for the answer alone, which follows them."""
     seed: int | None = None
     trajectory_tokens: Annotated[int, Field(ge=512)] = TRAJECTORY_TOKENS
-    """Shown of one attempt, for scores and reflections. Longer ones are shortened: pages first, then the agent's steps,
+    """How many tokens are shown of one attempt, for scores and reflections.
+
+    Longer ones are shortened: pages first, then the agent's steps,
     then the snippets that the answer cites, and the answer last. Lower it where the judge's context is small."""
     group_tokens: Annotated[int, Field(ge=1_024)] = GROUP_TOKENS
-    """Shown of all attempts of a group together, for proposals; each gets an equal part."""
+    """How many tokens are shown of all attempts of a group together, for proposals. Each gets an equal part."""
     requires_quote: bool = True
     """A quality for which the judge can quote nothing scores 0; criteria of absence ("avoids ...") are exempt."""
     gate: bool = True

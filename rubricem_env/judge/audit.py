@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ConfigDict
 
@@ -24,7 +24,7 @@ class AuditSettings(Frozen):
     """How much the held-out judge scores, and when the two judges count as diverged."""
 
     share: UnitScore = 0.1
-    """Of the rollouts that the training judge scored stage by stage."""
+    """The share of the rollouts that is scored, of those that the training judge scored stage by stage."""
     warm_up: PositiveCount = 5
     """Audits whose mean gap is the baseline."""
     window: PositiveCount = 5
@@ -54,6 +54,22 @@ class Audit(Frozen):
     """How many sampled rollouts the held-out judge could not score."""
     warning: str = ""
     """Says that the judges have diverged, as long as the gap is wider than allowed."""
+
+
+class _StagePair(NamedTuple):
+    """The scores that both judges gave to one stage of a rollout."""
+
+    stage: Stage
+    trained: float
+    held_out: float
+
+
+class _Comparison(NamedTuple):
+    """The scores that both judges gave to one rollout."""
+
+    stage_pairs: list[_StagePair]
+    score_pairs: list[tuple[int, int]]
+    """The scores of single rubrics, as (training, held-out)."""
 
 
 class HeldOutAudit:
@@ -91,14 +107,16 @@ class HeldOutAudit:
             < self._settings.share
         ]
         results = await run_together(self._compare(group, judgement, index) for group, judgement, index in sample)
-        stage_pairs = [pair for pairs, _ in results for pair in pairs]
-        score_pairs = [pair for _, pairs in results for pair in pairs]
-        by_stage = {stage: [scores for own, *scores in stage_pairs if own is stage] for stage in STAGES}
-        trained, held_out = (
-            {stage.value: round(fmean([pair[side] for pair in pairs]), 4) for stage, pairs in by_stage.items() if pairs}
-            for side in (0, 1)
-        )
-        gap = fmean([first - second for _, first, second in stage_pairs]) if stage_pairs else None
+        stage_pairs = [pair for comparison in results for pair in comparison.stage_pairs]
+        score_pairs = [pair for comparison in results for pair in comparison.score_pairs]
+        trained = {}
+        held_out = {}
+        for stage in STAGES:
+            own = [pair for pair in stage_pairs if pair.stage is stage]
+            if own:
+                trained[stage.value] = round(fmean([pair.trained for pair in own]), 4)
+                held_out[stage.value] = round(fmean([pair.held_out for pair in own]), 4)
+        gap = fmean([pair.trained - pair.held_out for pair in stage_pairs]) if stage_pairs else None
         if gap is not None:
             self._gaps.append(gap)
         return Audit(
@@ -107,7 +125,7 @@ class HeldOutAudit:
             gap=gap,
             kappa=measure_agreement(score_pairs).kappa,
             sampled=len(sample),
-            unscored=sum(not pairs for pairs, _ in results),
+            unscored=sum(not comparison.stage_pairs for comparison in results),
             warning=self._warning(),
         )
 
@@ -125,10 +143,8 @@ class HeldOutAudit:
             raise FileFormatError("the held-out audit's state has no list of gaps between -1 and 1.")
         self._gaps = [float(gap) for gap in gaps]
 
-    async def _compare(
-        self, group: Group, judgement: GroupJudgement, index: int
-    ) -> tuple[list[tuple[Stage, float, float]], list[tuple[int, int]]]:
-        """Pairs of (training, held-out) scores of one rollout: of its stages, and of its single rubrics."""
+    async def _compare(self, group: Group, judgement: GroupJudgement, index: int) -> _Comparison:
+        """Both judges' scores of one rollout."""
         parsed = group.trajectories[index]
         trained = judgement.rollouts[index]
         present = present_stages(parsed)
@@ -136,14 +152,18 @@ class HeldOutAudit:
         seed = derive_seed(self._seed, judgement.step, group.key, "held out", index)
         result = await self._judge.score(ScoringRequest(group.query.question, parsed, rubrics, seed))
         held_out = score_trajectory(present, rubrics, rubric_scores=result.rubric_scores, failure=result.failure)
-        scores = [(stage, trained.judgement.score(stage), held_out.score(stage)) for stage in present]
-        stage_pairs = [(stage, a, b) for stage, a, b in scores if a is not None and b is not None]
+        stage_pairs = []
+        for stage in present:
+            own = trained.judgement.score(stage)
+            other = held_out.score(stage)
+            if own is not None and other is not None:
+                stage_pairs.append(_StagePair(stage, own, other))
         score_pairs = [
             (score.rounded, result.rubric_scores[score.rubric_id].rounded)
             for score in trained.rubric_scores
             if score.rubric_id in result.rubric_scores
         ]
-        return stage_pairs, score_pairs
+        return _Comparison(stage_pairs, score_pairs)
 
     def _warning(self) -> str:
         settings = self._settings

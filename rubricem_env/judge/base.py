@@ -24,7 +24,7 @@ class Contrast(NamedTuple):
     """The rubrics that exist already. Persistent and active ones are not to be proposed again, retired ones may be."""
     step: int = 0
     seed: int = 0
-    """Of the order in which the attempts are shown."""
+    """The seed of the order in which the attempts are shown."""
 
 
 class Proposal(NamedTuple):

@@ -33,7 +33,7 @@ class GroupJudgement(Frozen):
     query_key: Text
     step: int
     fingerprint: Text
-    """Of the judged trajectories, so that a resumed step does not take another group's scores."""
+    """The hash of the judged trajectories, so that a resumed step does not take another group's scores."""
     judge: Text = ""
     """The judge's name."""
     rubrics: tuple[Rubric, ...]

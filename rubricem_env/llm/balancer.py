@@ -19,7 +19,7 @@ class Balancer:
         self._open = dict.fromkeys(range(number), 0)
         """Open requests of each server; the server that was asked last stands last."""
         self._failed: dict[int, float] = {}
-        """When each server that is away last failed."""
+        """The time when each server that is away last failed."""
 
     @contextmanager
     def request(self, among: Container[int]) -> Iterator[int]:

@@ -40,7 +40,7 @@ class ChatReply(Frozen):
 
     text: Text
     model: Text
-    """As the server names it."""
+    """The name of the model, as the server gives it."""
     usage: Usage = Usage(calls=1)
     finish: Finish = "stop"
     thought: Text = ""
@@ -66,7 +66,7 @@ class Delta(NamedTuple):
 
     text: str = ""
     usage: Usage | None = None
-    """Of this stream so far, where the server reports it."""
+    """The usage of this stream so far, where the server reports it."""
     finish: Finish | None = None
     at_stop_string: bool = False
     """The stream ended at one of our stop strings. That may not be the end of the turn."""

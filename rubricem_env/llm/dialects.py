@@ -15,7 +15,7 @@ _REFUSED = re.compile(
     re.IGNORECASE,
 )
 Dialect = dict[str, str]
-"""By the name of a parameter: the name that the model takes in its place; empty where it takes none."""
+"""The name that the model takes in place of a parameter's. It is empty where the model takes none."""
 DIALECTS: dict[tuple[str, str, str], Dialect] = {}
 """What was learned in this process, by address, path and model."""
 REASONING_MODEL = re.compile(r"gpt-5|o[1-9]\b")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 from google import genai
@@ -147,16 +147,27 @@ def read_usage(metadata: types.GenerateContentResponseUsageMetadata | None) -> U
     )
 
 
-def read_candidate(response: types.GenerateContentResponse) -> tuple[str, Finish | None, str]:
-    """The text of a reply or of a part of a stream, why it ends, None where it does not say, and the thoughts."""
+class Candidate(NamedTuple):
+    """The first candidate of a reply, or of a part of a stream."""
+
+    text: str = ""
+    finish: Finish | None = None
+    """Why the text ends. It is None where the reply does not say."""
+    thought: str = ""
+
+
+def read_candidate(response: types.GenerateContentResponse) -> Candidate:
+    """The first candidate; an empty one where there is none."""
     candidate = response.candidates[0] if response.candidates else None
     if candidate is None:
         # A part with usage alone has no candidate either. A blocked prompt has a reason.
-        return "", "blocked" if response.prompt_feedback and response.prompt_feedback.block_reason else None, ""
+        is_blocked = response.prompt_feedback and response.prompt_feedback.block_reason
+        return Candidate(finish="blocked" if is_blocked else None)
     parts = (candidate.content.parts if candidate.content else None) or []
     text = "".join(part.text for part in parts if part.text and not part.thought)
     thought = "".join(part.text for part in parts if part.text and part.thought)
-    return text, _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None, thought
+    finish = _FINISH.get(candidate.finish_reason.value, "other") if candidate.finish_reason else None
+    return Candidate(text, finish, thought)
 
 
 def read_retry_after(failure: errors.APIError) -> float | None:

@@ -15,7 +15,7 @@ _FINISH: Mapping[str, Finish] = {
     **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
     "content_filter": "blocked",
 }
-"""As OpenAI writes it, and as other servers do."""
+"""The ends of a reply, as OpenAI writes them, and as other servers do."""
 
 
 def _at(*places: str) -> Any:
@@ -41,7 +41,7 @@ class WireReply(BaseModel):
         "choices.0.message.reasoning_content",
         "choices.0.message.reasoning",
     )
-    """From servers that keep it apart from the text."""
+    """The reasoning, from servers that keep it apart from the text."""
     stop_reason: str | int | None = _at("choices.0.stop_reason")
     """The stop string that ended the text. vLLM sends it."""
     token_ids: list[int] | None = _at("choices.0.token_ids")

@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
     code: FaultCode
     sentence: str
-    """As in "holds an address"."""
+    """What is wrong, as in "holds an address"."""
     passage: str
 
     @property

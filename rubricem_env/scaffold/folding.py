@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from rubricem_env.domain.inputs import package_text
 
 _BY_SCRIPT: Mapping[str, tuple[str, str]] = json.loads(package_text("rubricem_env.scaffold", "lookalikes.json"))
-"""By script, letters and the Latin or Arabic ones that they look like."""
+"""The letters of each script, and the Latin or Arabic ones that they look like."""
 _ODD, _PLAIN = map("".join, zip(*_BY_SCRIPT.values(), strict=True))
 # NFKD makes fullwidth, mathematical and circled letters plain by itself, except white ones on black.
 LOOKALIKES = str.maketrans(_ODD, _PLAIN) | {

@@ -57,7 +57,7 @@ class Token(NamedTuple):
     """Its name as written: may be an alias, in any case."""
     closing: bool
     empty: bool
-    """Ends in `/>`: opens and closes at once."""
+    """The tag ends in `/>`: it opens and closes at once."""
     attributes: str
     well_formed: bool
     start: int

@@ -86,7 +86,16 @@ def parse_trajectory(
     violations = (*turn_violations(read), *trajectory_violations(trajectory, read, citations))
     policy_text = "".join(turn.text for turn in read)
     return ParsedTrajectory(
-        trajectory, read, spans, policy_text, answer, is_complete, citations, violations, shown, blocks
+        trajectory=trajectory,
+        turns=read,
+        spans=spans,
+        policy_text=policy_text,
+        answer=answer,
+        is_complete=is_complete,
+        citations=citations,
+        violations=violations,
+        shown=shown,
+        blocks=blocks,
     )
 
 

@@ -22,7 +22,7 @@ from rubricem_env.scaffold.folding import fold
 
 _FLAGS = re.IGNORECASE
 TABLES: Mapping[str, Any] = json.loads(package_text("rubricem_env.scaffold", "speech.json"))
-"""By language, acts and their objects, and function words; names of domains and of public sites."""
+"""Acts and their objects, and function words, by language. Names of domains and of public sites."""
 _PARTS: Mapping[str, str] = TABLES["parts"]
 SpeechKind = Literal["order", "score_request"]
 

@@ -16,7 +16,7 @@ class Block(NamedTuple):
     inner_end: int
     end: int
     is_closed: bool
-    """False if the closing tag is missing; the block then ends at the next one, or with the text."""
+    """Whether the closing tag is there. If it is missing, the block ends at the next one, or with the text."""
     sections: tuple["Block", ...] = ()
 
     def inner(self, text: str) -> str:

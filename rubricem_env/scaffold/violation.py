@@ -174,7 +174,7 @@ STRICT = frozenset(Code) - {
     Code.CONTROL_CHARACTER,
     Code.TEXT_AFTER_ACTION,
 }
-"""For these, strict mode (data generation) rejects a trajectory."""
+"""The violations for which strict mode (data generation) rejects a trajectory."""
 
 
 class Violation(NamedTuple):

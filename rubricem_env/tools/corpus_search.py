@@ -114,7 +114,7 @@ class Corpus:
     def __init__(self, documents: Iterable[Document]) -> None:
         self.documents = tuple(documents)
         self._postings = _build_postings(self.documents)
-        """By word: the rows of the documents with it, and what it is worth in each."""
+        """The rows of the documents that have a word, by word, and what the word is worth in each."""
 
     @classmethod
     def from_jsonl(cls, path: Path) -> "Corpus":

@@ -37,7 +37,7 @@ class EngineFacts(Frozen):
     key: Text = ""
     """The environment variable of its key; empty where it has none."""
     needs_key: bool = True
-    """False where it works without its key, at a low rate."""
+    """Whether it needs its key. Where it does not, it works without it at a low rate."""
     header: Text = ""
     """The header that carries the key, or else the parameter of the address."""
     parameter: Text = ""
@@ -54,7 +54,7 @@ class EngineFacts(Frozen):
 ENGINES: Mapping[str, EngineFacts] = MappingProxyType(
     TypeAdapter(dict[str, EngineFacts]).validate_json(package_text("rubricem_env.tools", "engines.json"))
 )
-"""By the name that a config writes. `plain` is the name of serper in earlier releases."""
+"""The services, by the name that a config writes. `plain` is serper at another address."""
 
 
 class EngineRequest(NamedTuple):

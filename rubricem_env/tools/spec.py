@@ -23,7 +23,7 @@ class Parameter(Frozen):
     """One optional or required parameter of a tool."""
 
     name: Text
-    """As the tool's own schema writes it, such as fieldsOfStudy."""
+    """The name as the tool's own schema writes it, such as fieldsOfStudy."""
     kind: Kind = "string"
     description: Text = ""
     minimum: float | None = None
@@ -32,7 +32,7 @@ class Parameter(Frozen):
     pattern: Text = ""
     """A regular expression that the whole value must match."""
     example: Text = ""
-    """Shown where the pattern is not met."""
+    """The example that is shown where the pattern is not met."""
     aliases: tuple[Text, ...] = ()
     is_required: bool = False
 
@@ -54,7 +54,7 @@ class ToolSpec(Frozen):
     """The parameter that the text of a call becomes."""
     max_query: int = MAX_QUERY_CHARACTERS
     is_guarded: bool = True
-    """False for third-party tools: undeclared parameters are passed on to their server."""
+    """Whether undeclared parameters are refused. Those of third-party tools are passed on to their server."""
     written_schema: Text = ""
     """The JSON schema as published by its server, if there is one."""
 

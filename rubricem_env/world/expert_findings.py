@@ -15,7 +15,7 @@ class NeedAnswer(NamedTuple):
 
     target: Target
     sentence: str
-    """Ends in a full stop. Empty for a gap."""
+    """The sentence ends in a full stop. It is empty for a gap."""
     value: str
     sources: tuple[str, ...]
     """Ids of shown snippets."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from rubricem_env.domain.errors import JudgeError, RubricEMError
 from rubricem_env.judge.audit import Audit, HeldOutAudit
-from rubricem_env.judge.base import Group
-from rubricem_env.judge.scoring import GroupJudgement
+from rubricem_env.judge.group import Group
+from rubricem_env.judge.judgements import GroupJudgement
 
 
 class BackgroundAudit:

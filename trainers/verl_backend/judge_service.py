@@ -6,48 +6,37 @@ advantages of its tokens. Other groups continue to be sampled meanwhile.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_agent.learn.deferred import Deferred
-from rubricem_agent.learn.deferred import Ticket
-from rubricem_agent.learn.step import CreditedGroup
-from rubricem_agent.learn.step import begin_record
-from rubricem_agent.learn.step import collect_reflections
-from rubricem_agent.learn.step import credit_groups
-from rubricem_agent.learn.step import credit_rollouts
-from rubricem_agent.learn.step import describe_groups
-from rubricem_agent.learn.step import record_groups
-from rubricem_agent.learn.step import retrieve_lessons
+from rubricem_agent.learn.deferred import Deferred, Ticket
+from rubricem_agent.learn.step import (
+    CreditedGroup,
+    begin_record,
+    collect_reflections,
+    credit_groups,
+    credit_rollouts,
+    describe_groups,
+    record_groups,
+    retrieve_lessons,
+)
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
-from rubricem_agent.reflection.reflector import JudgedAttempt
-from rubricem_agent.reflection.reflector import ReflectionOutcome
-from rubricem_agent.reflection.reflector import Reflector
-from rubricem_agent.reflection.reflector import judged_attempts
-from rubricem_agent.wiring.memory import build_bank
-from rubricem_agent.wiring.memory import build_injector
+from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
+from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
 from rubricem_env.concurrency import derive_seed
-from rubricem_env.domain.errors import JudgeError
-from rubricem_env.domain.errors import RubricEMError
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.audit import HeldOutAudit
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
-from rubricem_env.judge.judgements import GroupJudgement
-from rubricem_env.judge.judgements import RolloutJudgement
-from rubricem_env.judge.judgements import refused_rubrics
+from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement, refused_rubrics
 from rubricem_env.judge.outage import refuse_outage
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.reflections import ReflectionJudge
@@ -63,10 +52,7 @@ from rubricem_records.run_recorder import RunRecorder
 
 from ..settings import with_run_seed
 from .background_audit import BackgroundAudit
-from .checkpoint import check_identity
-from .checkpoint import pack_attempts
-from .checkpoint import save_service
-from .checkpoint import unpack_attempts
+from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
 from .patience import Patience
 from .questions import load_training_questions
 from .rollout import EnginePolicy

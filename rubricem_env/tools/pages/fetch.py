@@ -8,7 +8,7 @@ import codecs
 import re
 import ssl
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.robotparser import RobotFileParser
 
 import httpx2
@@ -19,7 +19,7 @@ from rubricem_env.tools.corpus_search import Corpus, Document, split_passages
 from rubricem_env.tools.failures import ToolFailure, http_failure
 from rubricem_env.tools.http import ACCEPT_ENCODING, read_capped
 from rubricem_env.tools.pages.public_addresses import WEB_PORTS, Resolver, blocked, pin, resolve
-from rubricem_env.tools.pages.reader import PageReader, Unreadable
+from rubricem_env.tools.pages.reader import Format, PageReader, Unreadable
 from rubricem_env.tools.spec import FETCH_PAGE_SPEC, FIND, OPEN, ToolSpec
 
 MAX_BYTES = 2_000_000
@@ -35,6 +35,15 @@ _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _PDF_TYPE = "application/pdf"
 _CHARSETS = re.compile(r"(?i)utf-?(?:8|16)|us-ascii|(?:iso-?8859|windows|cp|koi8|euc|gb|big|shift|iso-2022)[\w-]{0,14}")
 _AGENT = "rubricem-fetch-page (research agent)"
+
+
+class _FetchedPage(NamedTuple):
+    """A page as its server sent it."""
+
+    address: str
+    content: bytes
+    media_type: str
+    charset: str
 
 
 class PageSource(Protocol):
@@ -131,25 +140,26 @@ class WebPages:
         await asyncio.to_thread(self._reader.close)
 
     async def _read(self, url: str) -> Snippet:
-        address, body, media_type, charset = await self._fetch(url)
-        if media_type in _TEXT_TYPES:
-            return Snippet(text=body.decode(charset, "replace").strip(), url=address)
+        page = await self._fetch(url)
+        if page.media_type in _TEXT_TYPES:
+            return Snippet(text=page.content.decode(page.charset, "replace").strip(), url=page.address)
         try:
-            title, text = await self._reader.read(body, "pdf" if media_type == _PDF_TYPE else "html", charset)
+            format: Format = "pdf" if page.media_type == _PDF_TYPE else "html"
+            title, text = await self._reader.read(page.content, format, page.charset)
         except Unreadable as problem:
             raise ToolFailure(f"the page is not read: {problem}.") from problem
-        return Snippet(text=text, title=title, url=address)
+        return Snippet(text=text, title=title, url=page.address)
 
-    async def _fetch(self, url: str) -> tuple[str, bytes, str, str]:
-        """The address, the content, its type and charset. Each redirect is checked: it may lead to a private host."""
+    async def _fetch(self, url: str) -> _FetchedPage:
+        """The page behind an address. Each redirect is checked: it may lead to a private host."""
         for _ in range(MAX_REDIRECTS + 1):
             page, address = await pin(url, self._resolver, ports=self._ports, exceptions=self._exceptions)
             if self._robots:
                 await self._obey_robots(page, address)
-            content, media_type, charset = await self._get(page, address)
-            if media_type:
-                return str(page), content, media_type, charset
-            url = content.decode()
+            reply = await self._get(page, address)
+            if isinstance(reply, _FetchedPage):
+                return reply
+            url = reply
         raise ToolFailure(f"the page redirects more than {MAX_REDIRECTS} times.")
 
     async def _obey_robots(self, page: httpx2.URL, address: str) -> None:
@@ -161,8 +171,11 @@ class WebPages:
         if str(site) not in self._rules:
             rules = RobotFileParser()
             try:
-                content, media_type, charset = await self._get(site, address)
-                rules.parse(content.decode(charset, "replace").splitlines() if media_type in _TEXT_TYPES else [])
+                reply = await self._get(site, address)
+                lines = []
+                if isinstance(reply, _FetchedPage) and reply.media_type in _TEXT_TYPES:
+                    lines = reply.content.decode(reply.charset, "replace").splitlines()
+                rules.parse(lines)
             except ToolFailure as failure:
                 if failure.is_retryable:
                     raise
@@ -171,8 +184,8 @@ class WebPages:
         if not self._rules[str(site)].can_fetch(_AGENT, str(page)):
             raise blocked(f"robots.txt of {page.host[:100]!r} forbids it")
 
-    async def _get(self, page: httpx2.URL, address: str) -> tuple[bytes, str, str]:
-        """The content, its type and charset; for a redirect the new address, and no type."""
+    async def _get(self, page: httpx2.URL, address: str) -> _FetchedPage | str:
+        """The page; for a redirect the new address."""
         if self._host_delay:
             now = time.monotonic()
             start = max(now, self._next_request.get(page.host, 0.0))
@@ -199,9 +212,9 @@ class WebPages:
             raise ToolFailure(f"the page cannot be reached: {reason}.", is_retryable=True) from failure
 
 
-async def _read_response(response: httpx2.Response, page: httpx2.URL) -> tuple[bytes, str, str]:
+async def _read_response(response: httpx2.Response, page: httpx2.URL) -> _FetchedPage | str:
     if response.is_redirect and "location" in response.headers:
-        return str(page.join(response.headers["location"])).encode(), "", ""
+        return str(page.join(response.headers["location"]))
     if response.status_code != httpx2.codes.OK:
         raise http_failure("the page", response.status_code)
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -211,7 +224,7 @@ async def _read_response(response: httpx2.Response, page: httpx2.URL) -> tuple[b
     body, is_cut = await read_capped(response, MAX_PDF_BYTES if is_pdf else MAX_BYTES)
     if is_pdf and is_cut:
         raise ToolFailure(f"the PDF is larger than {MAX_PDF_BYTES:,} bytes; it is not read.")
-    return body, media_type, _codec(response.charset_encoding or "utf-8")
+    return _FetchedPage(str(page), body, media_type, _codec(response.charset_encoding or "utf-8"))
 
 
 def _codec(charset: str) -> str:

@@ -18,7 +18,10 @@ MAX_TEXT = 400_000
 """Characters of a page's text that are kept."""
 Format = Literal["html", "pdf"]
 REQUEST = struct.Struct(">4s16sI")
-"""Format, charset, number of bytes; the bytes follow. The reply is a line of JSON: the title and the text."""
+"""A request has a format, a charset and a number of bytes; the bytes follow.
+
+The reply is a line of JSON: the title and the text.
+"""
 
 
 class Unreadable(Exception):

@@ -8,10 +8,8 @@ from rubricem_agent.learn.samples import Sample
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_records.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts import Rollout
-from trainers.local.crediting import match_scale
-from trainers.local.crediting import reopen
-from trainers.local.learner import PolicyTokens
-from trainers.local.learner import importance_weights
+from trainers.local.crediting import match_scale, reopen
+from trainers.local.learner import PolicyTokens, importance_weights
 
 STAGE_IDS = (-1, 0, 0, -1, 1, -1, -1, 2, 3)
 """A prompt token, a turn of two, a tool's token, a turn of one, two of a tool, a last turn of two."""

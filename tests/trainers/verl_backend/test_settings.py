@@ -2,8 +2,6 @@
 
 import pytest
 
-from rubricem_agent.config.tools import ToolsConfig
-from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_env.domain.errors import ConfigError
 from trainers.verl_backend.settings import read_section
