@@ -18,9 +18,9 @@ from rubricem_agent.cli.terminal import (
 )
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.data.base import RepliesPending
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
-from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import estimate
 from rubricem_agent.model_names import SCRIPTED, TEACHER_NAMES, parse_teacher

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import ParseError, XMLPullParser
 
 from pydantic import ValidationError
 
-from rubricem_agent.data.prepare import SourceRow, stream_rows
+from rubricem_agent.data.question_files import SourceRow, stream_rows
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem
 from rubricem_env.tools.corpus_search import Document

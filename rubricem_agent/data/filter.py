@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rubricem_agent.data.base import Trace
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
-from rubricem_agent.data.generate import Trace
 from rubricem_agent.files import MAKE_ROOM, write_atomic, writing
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError

@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.data.base import Teacher, Trace
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
-from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, read_question_file
-from rubricem_agent.data.prepare import (
-    MAX_QUESTION_TOKENS,
-    PreparedSet,
-    SourceRow,
-    question_in,
-    stream_rows,
-    wording,
-    write_training_set,
-)
+from rubricem_agent.data.generate import Generation
+from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet, wording, write_training_set
+from rubricem_agent.data.question_files import QuestionFile, SourceRow, read_question_file, stream_rows
+from rubricem_agent.data.question_rows import question_in
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
 from rubricem_agent.evals.base import DataPaths
 from rubricem_agent.evals.suite import SUITE, load_benchmark

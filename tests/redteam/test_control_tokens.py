@@ -1,9 +1,8 @@
 """Control tokens of chat models, wherever foreign text may carry them: none reaches a prompt in its raw form."""
 
 import pytest
-from rubricem_env.scaffold.parsed import parse_trajectory
 
-from rubricem_agent.data.generate import TeacherTask, Trace
+from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_agent.data.teacher import TeacherPrompts
 from rubricem_agent.evals.suite import find_benchmark, rules_for
 from rubricem_agent.policy.scripted import ScriptedPolicy
@@ -15,6 +14,7 @@ from rubricem_env.judge.base import Contrast, ReflectionTask, ScoringRequest
 from rubricem_env.judge.llm_judge import LLMJudge
 from rubricem_env.judge.rubrics import RubricSet
 from rubricem_env.judge.scoring import score_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import defuse, neutralize, restore
 from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless
 from tests.fakes import ScriptedModel, rubric

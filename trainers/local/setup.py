@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum, QueryBatch
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.record import RECORD_FOLDER, RunRecorder

@@ -16,7 +16,7 @@ from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.tools import ToolsConfig
-from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.monitor import WatchSettings
 from rubricem_env.domain.base import Frozen

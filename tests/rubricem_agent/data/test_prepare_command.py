@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.data.generate import read_question_file
-from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.data.question_files import read_question_file, read_training_set
 from rubricem_agent.wiring.data import prepare
 from rubricem_agent.wiring.eval_plan import choose_file, fetch_hub_file
 from rubricem_env.domain.base import Stage

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.data.base import RepliesPending, TeacherTask
 from rubricem_agent.data.chatml import read_samples
-from rubricem_agent.data.generate import RepliesPending, TeacherTask
 from rubricem_agent.model_names import parse_teacher
 from rubricem_agent.wiring.data import split_shards, teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError

@@ -12,7 +12,7 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.wiring.data import prepare
 from rubricem_env.judge.llm_judge import PROPOSE
