@@ -49,7 +49,7 @@ def normalize(trajectory: Trajectory, specs: Sequence[ToolSpec] = TOOL_SPECS) ->
 
 
 def unbalanced_thoughts(trajectory: Trajectory) -> Iterator[Segment]:
-    """The turns in which a thought does not close before the next opens, or closes without having opened (choice A16)."""
+    """The turns in which a thought does not close before the next opens, or closes without having opened."""
     for segment in trajectory.segments:
         if segment.origin is Origin.POLICY:
             closing = [token.closing for token in find_tags(segment.text) if token.name == THINK and not token.empty]

@@ -14,7 +14,7 @@ from rubricem_env.env.step import call_tool
 from rubricem_env.tools.base import Toolbox
 
 MAX_ROUNDS = 10
-"""The answer's round included (choice A12)."""
+"""The answer's round included."""
 
 
 class _Attempt:

@@ -18,7 +18,7 @@ class JournalEntry(Frozen):
 
     task: Text
     query: Text = ""
-    """The key of the question that was replied to; empty in the journals of earlier releases."""
+    """The key of the question that was replied to; empty for a result."""
     teacher: Text = ""
     """Who replied."""
     reply: TurnReply | None = None

@@ -7,7 +7,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rubricem_agent.data.base import TeacherTask
 from rubricem_agent.data.question_rows import almanac_question, query_in
@@ -16,9 +16,15 @@ from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.world.questions import Question
 
-SourceRow = tuple[int, object, str]
-"""A row's number from 1 (the line of the file, or the index in the array or table), its content, and why it could not be
-read; the last is empty for a row that could."""
+
+class SourceRow(NamedTuple):
+    """A row of a data set."""
+
+    number: int
+    """The row's number from 1: the line of the file, or the index in the array or table."""
+    content: object
+    problem: str = ""
+    """Why the row could not be read; empty where it could."""
 
 
 def stream_rows(path: Path) -> Iterator[SourceRow]:
@@ -36,21 +42,23 @@ def stream_rows(path: Path) -> Iterator[SourceRow]:
                 try:
                     rows = json.loads(file.read())
                 except (ValueError, RecursionError) as cause:
-                    told = f"{path} begins as a JSON array and is none: {cause}. Was the file cut off?"
-                    raise FileFormatError(told) from cause
-                yield from ((number, row, "") for number, row in enumerate(rows, start=1))
+                    raise FileFormatError(
+                        f"{path} begins as a JSON array and is none: {cause}. Was the file cut off?"
+                    ) from cause
+                yield from (SourceRow(number, row) for number, row in enumerate(rows, start=1))
                 return
             for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
                 try:
-                    row = (number, json.loads(line), "") if line.strip() else None
+                    row = SourceRow(number, json.loads(line))
                 except (ValueError, RecursionError) as cause:
-                    row = (number, None, f"not JSON: {cause}")
-                if row is not None:
-                    yield row
+                    row = SourceRow(number, None, f"not JSON: {cause}")
+                yield row
     except (OSError, EOFError) as cause:
+        reason = getattr(cause, "strerror", None) or cause
         raise FileFormatError(
-            f"cannot read the data set {path}: {getattr(cause, 'strerror', None) or cause}. Give the path of a JSONL file, or "
-            "hf:OWNER/NAME for one on the hub."
+            f"cannot read the data set {path}: {reason}. Give the path of a JSONL file, or hf:OWNER/NAME for one on the hub."
         ) from cause
 
 
@@ -77,12 +85,16 @@ def read_training_set(path: Path) -> tuple[Query, ...]:
     return tuple(queries.values())
 
 
-QuestionFile = tuple[list[TeacherTask], dict[str, Question]]
-"""The questions of a file, and the almanac's questions by id where the file has them."""
+class QuestionFile(NamedTuple):
+    """The questions of a file."""
+
+    tasks: list[TeacherTask]
+    almanac: dict[str, Question]
+    """The almanac's questions by id, where the file has them."""
 
 
 def read_question_file(path: Path) -> QuestionFile:
-    """The questions of a file, in its order; of the almanac's only those to train on. `query_in` says what a line may be.
+    """The questions of a file, in its order; of the almanac's only those to train on. See `query_in` for a line.
 
     Raises:
         FileFormatError: the file cannot be read, a line is no question, an id stands twice, or there is no question.
@@ -101,7 +113,7 @@ def read_question_file(path: Path) -> QuestionFile:
         tasks[name] = TeacherTask(name, query)
     if not tasks:
         raise FileFormatError(f"{path} holds no training question; write one JSON object with 'question' on each line.")
-    return list(tasks.values()), almanac
+    return QuestionFile(list(tasks.values()), almanac)
 
 
 def _read_line(line: str, where: str) -> tuple[str, Query, Question | None]:

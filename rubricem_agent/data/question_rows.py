@@ -26,7 +26,7 @@ def query_in(row: object) -> Query:
     A row is {"question", "rubrics": [{"title", "description", "weight"}], "answer_format", "source"}, of which the
     question alone is needed; or one of `rl-research/dr-tulu-rl-data`, whose `ground_truth` is JSON in a text; or one of
     `rl-research/dr-tulu-sft-data`, with `messages` and `question_type`; or a question of the almanac. Other fields are
-    passed over. A negative weight makes a flaw, a weight of zero drops the rubric (choice B2).
+    passed over. A negative weight makes a flaw, a weight of zero drops the rubric.
 
     Raises:
         FileFormatError: the row is none of these.

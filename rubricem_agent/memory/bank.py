@@ -32,7 +32,7 @@ Retrieval = Literal["cross", "within"]
 
 
 class RetrievalSettings(Frozen):
-    """The defaults are the paper's, and choice C12's."""
+    """The defaults are the paper's, where it gives one."""
 
     top_k: Annotated[int, Field(ge=1)] = 2
     """Of CROSS retrieval; WITHIN has one item at most."""

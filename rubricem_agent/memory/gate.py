@@ -55,7 +55,7 @@ class GateLimits(Frozen):
     reads_text: bool = True
     """False admits any text, copies of pages too: for measurements of the gate alone. The other limits stay."""
     min_score: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Utility below this is refused (choice C4); an unjudged reflection has none and passes."""
+    """Utility below this is refused; an unjudged reflection has none and passes."""
 
 
 class WriteGate:

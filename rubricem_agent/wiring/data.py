@@ -61,8 +61,8 @@ OnTrace = Callable[[Trace], None]
 
 def read_questions(config: TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
-    tasks, almanac = read_question_file(config.questions or shipped_questions_path())
-    return tasks[: config.limit], almanac
+    questions = read_question_file(config.questions or shipped_questions_path())
+    return questions._replace(tasks=questions.tasks[: config.limit])
 
 
 def prompts_of(config: TeacherConfig) -> TeacherPrompts:
@@ -151,19 +151,16 @@ Shard = tuple[TeacherConfig, QuestionFile]
 
 def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
     """Every Nth question goes to the same shard, with its share of the limits."""
-    count, limits = config.shards, config.ceilings
-    tasks, almanac = questions
+    count = config.shards
     if count == 1:
         return [(config, questions)]
-    return [
-        (
-            config.model_copy(
-                update={"ceilings": limits.share(count), "out": config.out / f"shard-{number:02d}-of-{count:02d}"}
-            ),
-            (tasks[number::count], almanac),
-        )
-        for number in range(count)
-    ]
+    limits = config.ceilings.share(count)
+    shards = []
+    for number in range(count):
+        out = config.out / f"shard-{number:02d}-of-{count:02d}"
+        part = questions._replace(tasks=questions.tasks[number::count])
+        shards.append((config.model_copy(update={"ceilings": limits, "out": out}), part))
+    return shards
 
 
 async def write_shard(
@@ -394,6 +391,6 @@ def read_rows(path: Path) -> Iterator[SourceRow]:
     try:
         batches = parquet.ParquetFile(path).iter_batches(batch_size=256)
         rows = (row for batch in batches for row in batch.to_pylist())
-        yield from ((number, row, "") for number, row in enumerate(rows, start=1))
+        yield from (SourceRow(number, row) for number, row in enumerate(rows, start=1))
     except (arrow.ArrowException, OSError) as cause:
         raise FileFormatError(f"cannot read the table {path}: {cause}. Give a parquet file or JSON lines.") from cause
