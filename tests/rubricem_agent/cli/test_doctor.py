@@ -6,8 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from rubricem_agent.cli.doctor import CONFLICTS, check_extra, check_keys, find_conflicts
-from rubricem_agent.wiring.data import TEACHER_KEY
-from rubricem_agent.wiring.models import ANTHROPIC_KEY, JUDGE_KEY, OPENAI_KEY, POLICY_KEY
+from rubricem_agent.wiring.models import ANTHROPIC_KEY, JUDGE_KEY, OPENAI_KEY, POLICY_KEY, TEACHER_KEY
 from rubricem_agent.wiring.tools import _SECRETS, TOKEN_VARIABLE
 
 
