@@ -151,7 +151,7 @@ def build(
     gone = f", {built.dropped:,} gone" if built.dropped else ""
     terminal.close(
         document,
-        f"{out}: {built.passages:,} passages of {built.files:,} files ({built.read:,} read now{gone}). Search them with "
-        f"--tools {out}.",
+        f"{out}: {built.passages:,} passages of {built.files:,} files ({built.read:,} read now{gone}). Search them "
+        f"with --tools {out}.",
         brief=str(out),
     )

@@ -147,8 +147,8 @@ class Generation:
                 )
             if entry.teacher and entry.teacher != self._teacher.name:
                 raise ConfigError(
-                    f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the teacher "
-                    f"is {self._teacher.name}; use the first one, or write into another folder with --out."
+                    f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the "
+                    f"teacher is {self._teacher.name}; use the first one, or write into another folder with --out."
                 )
             # Earlier releases recorded failures as well.
             if entry.reply is None or not entry.reply.error:

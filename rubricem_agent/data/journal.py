@@ -1,7 +1,7 @@
 """The journal of a run that generates teacher data: a line for every turn and every tool result.
 
-Each line is written before the next step, so that a killed run resumes and pays for nothing twice. A truncated last line
-is dropped; any other broken line is refused.
+Each line is written before the next step, so that a killed run resumes and pays for nothing twice. A truncated last
+line is dropped; any other broken line is refused.
 """
 
 from collections.abc import Iterable

@@ -43,9 +43,9 @@ class Sampling(Frozen):
 TurnEnd = Literal["action", "stopped", "length", "repeating", "foreign"]
 """Why a turn is over.
 
-`action`: it closed a tool call or an answer. `stopped`: the policy ended it without an action. `length`: the limit of the
-turn or of the context. `repeating`: it wrote the same few words over and over. `foreign`: it began to write a tool's
-answer itself.
+`action`: it closed a tool call or an answer. `stopped`: the policy ended it without an action. `length`: the limit of
+the turn or of the context. `repeating`: it wrote the same few words over and over. `foreign`: it began to write a
+tool's answer itself.
 """
 
 

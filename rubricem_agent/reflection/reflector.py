@@ -96,8 +96,8 @@ class ReflectionOutcome(Frozen):
 def measure_reflections(outcomes: Sequence[ReflectionOutcome], refused_rubrics: Mapping[str, int]) -> dict[str, Any]:
     """What a step's line says of its reflections; `refused_rubrics` are those of the gate, by reason.
 
-    `utility` is the mean of the candidates that the judge scored, `readable` the share whose blocks can be read: the one
-    may rise while the other falls. `refused` counts by reason: broken form, or what a gate found.
+    `utility` is the mean of the candidates that the judge scored, `readable` the share whose blocks can be read: the
+    one may rise while the other falls. `refused` counts by reason: broken form, or what a gate found.
     """
     samples = [sample for outcome in outcomes for sample in outcome.samples]
     utilities = [sample.score.utility for sample in samples if sample.score is not None]

@@ -76,8 +76,8 @@ def teacher_prices(config: TeacherConfig) -> Mapping[str, Price]:
             )
         if price is None:
             raise ConfigError(
-                f"no price of {spec.model} is known, so --max-dollars cannot hold; give what a million tokens cost, read "
-                "and written, as in --price 2,12."
+                f"no price of {spec.model} is known, so --max-dollars cannot hold; give what a million tokens cost, "
+                "read and written, as in --price 2,12."
             )
     if price is None or config.price is not None or spec.backend != GEMINI_BATCH:
         return prices
