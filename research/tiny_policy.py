@@ -24,9 +24,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3
 from research import tiny_pretraining
 from research.reading_test import answer_worlds, examine_reading
 from research.tiny_training import Course, batches, copied_share, restore, train_course
+from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_agent.data.chatml import ChatSample, write_samples
 from rubricem_agent.data.filter import harvest, normalize
-from rubricem_agent.data.generate import Generation, TeacherTask, Trace
+from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text

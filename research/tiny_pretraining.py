@@ -12,9 +12,9 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers  # type: ignore[import-untyped]
 from transformers import PreTrainedTokenizerFast
 
+from rubricem_agent.data.base import Trace
 from rubricem_agent.data.chatml import ChatSample, ChatTurn, encode_sample
 from rubricem_agent.data.filter import normalize
-from rubricem_agent.data.generate import Trace
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector

@@ -213,8 +213,8 @@ def _change(folder: Path, change: Callable[[RubricBank], BankItem], terminal: Te
 def _refuse_snapshot(path: Path) -> None:
     if path.suffix == SNAPSHOT_SUFFIX:
         raise UsageError(
-            f"{path} is the bank of a checkpoint and is not changed. Make a bank of it: rubricem bank export lessons.jsonl "
-            f"--bank {path}, then rubricem bank import lessons.jsonl --bank FOLDER."
+            f"{path} is the bank of a checkpoint and is not changed. Make a bank of it: rubricem bank export "
+            f"lessons.jsonl --bank {path}, then rubricem bank import lessons.jsonl --bank FOLDER."
         )
 
 

@@ -63,8 +63,8 @@ def calibrate(
     """Run a judge over labelled examples and print its agreement with the labels.
 
     "trajectory" is an object as in a trajectory file, or the path of one beside FILE; "rubric" a row of a rubric file.
-    With --prompts, one judge (by default that of the benchmark) reads the answers of RUN twice, with our own prompts and
-    with the official ones; the command prints how far the verdicts and the scores agree. The same command resumes.
+    With --prompts, one judge (by default that of the benchmark) reads the answers of RUN twice, with our own prompts
+    and with the official ones; the command prints how far the verdicts and the scores agree. The same command resumes.
     """
     if options.prompts:
         _calibrate_prompts(paths, options, judge="" if judge == RULES else judge, terminal=terminal, probe=not no_probe)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rubricem_agent.learn.credit import PAPER_MATRIX, check_mask, check_matrix, check_scores
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
@@ -13,8 +13,15 @@ from rubricem_env.domain.inputs import read_text, suggest_name
 
 CREDIT_KEYS = ("scores", "valid", "matrix", "mode")
 CREDIT_MODES = tuple(mode for mode in METHODS if mode not in BY_TOKENS)
-CreditRequest = tuple[Floats, Bools, Floats, CreditMode]
-"""The scores, the valid rollouts, the matrix and the method: arguments of `assign_credit`."""
+
+
+class CreditRequest(NamedTuple):
+    """What `assign_credit` is given."""
+
+    scores: Floats
+    valid: Bools
+    matrix: Floats
+    mode: CreditMode
 
 
 def read_credit_file(path: Path) -> CreditRequest:
@@ -47,10 +54,11 @@ def parse_credit_request(text: str) -> CreditRequest:
         raise FileFormatError(f"mode is {content['mode']!a}; it is {' or '.join(map(repr, CREDIT_MODES))}.")
     try:
         scores = check_scores(content["scores"])
-        if scores.shape[1] != NUM_STAGES or any(isinstance(one, bool) for row in content["scores"] for one in row):
+        if scores.shape[1] != NUM_STAGES or any(isinstance(score, bool) for row in content["scores"] for score in row):
             raise FileFormatError("each row of scores has 4 numbers: plan, research, review, answer.")
         matrix = check_matrix(content.get("matrix", PAPER_MATRIX))
-        return scores, check_mask(content.get("valid"), length=len(scores)), matrix, mode
+        valid = check_mask(content.get("valid"), length=len(scores))
+        return CreditRequest(scores, valid, matrix, mode)
     except UsageError as cause:
         raise FileFormatError(str(cause)) from cause
 

@@ -9,22 +9,22 @@ import typer
 from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.data.base import RepliesPending
 from rubricem_agent.data.chatml import export_rows, read_samples
 from rubricem_agent.data.filter import SAMPLES_FILE, RejectionReport, read_report
-from rubricem_agent.data.generate import RepliesPending
 from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import estimate
 from rubricem_agent.model_names import SCRIPTED, TEACHER_NAMES, parse_teacher
-from rubricem_agent.wiring.data import (
+from rubricem_agent.wiring.eval_plan import search_costs
+from rubricem_agent.wiring.prepare import prepare as prepare_set
+from rubricem_agent.wiring.prices import parse_prices
+from rubricem_agent.wiring.teach import (
     load_chat_tokenizer,
-    prepare as prepare_set,
     prompts_of,
     read_questions,
     teach as run_teacher,
     teacher_prices,
 )
-from rubricem_agent.wiring.eval_plan import search_costs
-from rubricem_agent.wiring.prices import parse_prices
 from rubricem_agent.yaml_config import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent

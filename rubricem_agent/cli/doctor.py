@@ -27,8 +27,8 @@ KEYS = (
     *(
         (
             engine.key,
-            f"{engine.spec.name} by {name}{'' if engine.needs_key else ', which works at a low rate without'}; it goes to "
-            f"{url_host(engine.url)}, or to {engine.key}_HOST",
+            f"{engine.spec.name} by {name}{'' if engine.needs_key else ', which works at a low rate without'}; it goes "
+            f"to {url_host(engine.url)}, or to {engine.key}_HOST",
         )
         for name, engine in ENGINES.items()
         if engine.key and name not in ("gemini", "plain")

@@ -28,7 +28,7 @@ def inspect(
         raise FileFormatError(f"{file} has {len(rows)} lines; there is no line {line}.")
     where = str(file) if line is None else f"{file}, line {line}"
     parsed = parse_trajectory(load_trajectory(rows[line or min(rows)], where))
-    _show_reading(parsed, terminal)
+    _show_parsed(parsed, terminal)
     rejecting = parsed.rejections
     verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"
     complete = "yes" if parsed.is_complete else "no"
@@ -36,11 +36,12 @@ def inspect(
 
 
 def summary(parsed: ParsedTrajectory) -> dict[str, Any]:
-    """The reading as JSON: spans are character offsets into the joined policy text."""
+    """The parsed trajectory as JSON: spans are character offsets into the joined policy text."""
     return {
         "stages": {stage.value: [list(parsed.spans[stage])] if stage in parsed.spans else [] for stage in STAGES},
         "violations": [
-            {"code": found.code.value, "turn": found.turn, "message": found.message} for found in parsed.violations
+            {"code": violation.code.value, "turn": violation.turn, "message": violation.message}
+            for violation in parsed.violations
         ],
         "claims": list(unfounded_claims(parsed)),
         "citations": {"known": list(parsed.citations.known), "unknown": list(parsed.citations.unknown)},
@@ -51,7 +52,7 @@ def summary(parsed: ParsedTrajectory) -> dict[str, Any]:
     }
 
 
-def _show_reading(parsed: ParsedTrajectory, terminal: Terminal) -> None:
+def _show_parsed(parsed: ParsedTrajectory, terminal: Terminal) -> None:
     stages = plain_table("stage", "characters", "spans", "happened")
     for stage in STAGES:
         span = parsed.spans.get(stage, Span(0, 0))
@@ -63,9 +64,11 @@ def _show_reading(parsed: ParsedTrajectory, terminal: Terminal) -> None:
         action = f"{turn.call.name}: {turn.call.query[:60]}" if turn.call else ("answer" if turn.answer else "none")
         turns.add_row(str(turn.number), ", ".join(block.name for block in turn.blocks), inert(action))
     known, unknown, _ = parsed.citations
-    cited = f"citations: {len(known)} known, {len(unknown)} unknown{': ' + ', '.join(unknown) if unknown else ''}"
+    cited = f"citations: {len(known)} known, {len(unknown)} unknown"
+    if unknown:
+        cited += f": {', '.join(unknown)}"
     question = inert(parsed.trajectory.question) or "(no question)"
-    violations = [inert(f"  {found.code.value}: {found.message}") for found in parsed.violations]
+    violations = [inert(f"  {violation.code.value}: {violation.message}") for violation in parsed.violations]
     terminal.show(f"[bold]{question}[/bold]", stages, turns, inert(cited), *violations)
     terminal.show("What the tools showed is what the file says; nothing was searched again.")
     for claim in unfounded_claims(parsed):

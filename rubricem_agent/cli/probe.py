@@ -36,8 +36,8 @@ def probe(
 ) -> None:
     """Probe the judge of a finished run: does it pay for length, and does another judge agree with it?
 
-    Every recorded attempt counts for the correlation of length and score. --judge scores a sample again, as it is and with
-    empty words at the end of its answer; three calls an attempt. Name the run's own judge to probe that one.
+    Every recorded attempt counts for the correlation of length and score. --judge scores a sample again, as it is and
+    with empty words at the end of its answer; three calls an attempt. Name the run's own judge to probe that one.
     """
     recorded = read_attempts(run)
     generator = open_generator(seed, "probe", len(recorded))

@@ -24,11 +24,11 @@ def push(
     Nothing is sent without --yes. Look for private questions first: everything in the shown files can be read there.
     """
     kind, files = plan_upload(source)
-    sizes = {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in files.items()}
+    sizes = {name: len(file) if isinstance(file, bytes) else file.stat().st_size for name, file in files.items()}
     card = bytes(files[CARD]).decode()
     terminal.say(card)
     terminal.show(plain_table("file", "bytes", rows=[(inert(name), f"{size:,}") for name, size in sizes.items()]))
     sent = send_upload(kind, files, repository, private=private) if yes else ""
     document = {"repository": repository, "kind": kind, "files": sizes, "card": card, "sent": sent}
-    told = f"sent: {sent}" if sent else f"nothing was sent; --yes sends these files to {repository}."
-    terminal.close(document, told, brief=sent or "\n".join(files))
+    outcome = f"sent: {sent}" if sent else f"nothing was sent; --yes sends these files to {repository}."
+    terminal.close(document, outcome, brief=sent or "\n".join(files))

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from rubricem_agent.cli.terminal import Terminal, command, inert, to_json
 from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_tools_config
-from rubricem_agent.wiring.data import build_corpus
+from rubricem_agent.wiring.corpus import build_corpus
 from rubricem_agent.wiring.models import naming
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools, serve_tools
 from rubricem_env.domain.inputs import parse_assignment
@@ -151,7 +151,7 @@ def build(
     gone = f", {built.dropped:,} gone" if built.dropped else ""
     terminal.close(
         document,
-        f"{out}: {built.passages:,} passages of {built.files:,} files ({built.read:,} read now{gone}). Search them with "
-        f"--tools {out}.",
+        f"{out}: {built.passages:,} passages of {built.files:,} files ({built.read:,} read now{gone}). Search them "
+        f"with --tools {out}.",
         brief=str(out),
     )

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.data.generate import RepliesPending, Trace, TurnReply
+from rubricem_agent.data.base import RepliesPending, Trace, TurnReply
 from rubricem_agent.data.teacher import TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating

@@ -190,7 +190,7 @@ def export_rows(
 ) -> tuple[int, int]:
     """Write rows.jsonl and the trainer's recipe into the folder; returns how many rows were written and dropped.
 
-    A sample longer than `max_tokens` is dropped: truncated it would lose the answer (choice A14).
+    A sample longer than `max_tokens` is dropped: truncated it would lose the answer.
 
     Raises:
         ConfigError: there is no such trainer, or the folder cannot be written.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.data.corpus_files import ReadPage, ReadRows, SourceFile, read_documents_of
 from rubricem_agent.data.corpus_vectors import write_cells, write_vectors
-from rubricem_agent.data.prepare import stream_rows
+from rubricem_agent.data.question_files import stream_rows
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.tools.corpus_index import (

@@ -1,8 +1,8 @@
 """Reads documents from files of many kinds, for the index of `rubricem corpus build`.
 
-Text, Markdown, HTML and PDF files are one document each. JSON lines, JSON arrays and parquet tables have one in each row:
-our own form, BrowseComp-Plus's (docid, text, url), or a title and a text by their usual names. A dump of a Wikipedia is
-read as it is published.
+Text, Markdown, HTML and PDF files are one document each. JSON lines, JSON arrays and parquet tables have one in each
+row: our own form, BrowseComp-Plus's (docid, text, url), or a title and a text by their usual names. A dump of a
+Wikipedia is read as it is published.
 """
 
 import bz2
@@ -15,7 +15,7 @@ from xml.etree.ElementTree import ParseError, XMLPullParser
 
 from pydantic import ValidationError
 
-from rubricem_agent.data.prepare import SourceRow, stream_rows
+from rubricem_agent.data.question_files import SourceRow, stream_rows
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem
 from rubricem_env.tools.corpus_search import Document

@@ -1,8 +1,8 @@
 """Searches an index of documents by meaning beside words: a vector for each passage, and both rankings fused.
 
-`rubricem corpus build --embedder NAME` writes the vectors while it indexes, 16-bit numbers in the order of the passages.
-Up to `EXACT` of them are compared one by one. More are searched by an index of faiss, which is made at the end of a
-build and read through a memory map, so that it takes no more memory than its pages in use.
+`rubricem corpus build --embedder NAME` writes the vectors while it indexes, 16-bit numbers in the order of the
+passages. Up to `EXACT` of them are compared one by one. More are searched by an index of faiss, which is made at the
+end of a build and read through a memory map, so that it takes no more memory than its pages in use.
 """
 
 from collections.abc import Sequence

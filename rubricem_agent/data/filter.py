@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rubricem_agent.data.base import Trace
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
-from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, validating
@@ -51,7 +51,7 @@ def normalize(trajectory: Trajectory, specs: Sequence[ToolSpec] = TOOL_SPECS) ->
 
 
 def unbalanced_thoughts(trajectory: Trajectory) -> Iterator[Segment]:
-    """The turns in which a thought does not close before the next opens, or closes without having opened (choice A16)."""
+    """The turns in which a thought does not close before the next opens, or closes without having opened."""
     for segment in trajectory.segments:
         if segment.origin is Origin.POLICY:
             closing = [token.closing for token in find_tags(segment.text) if token.name == THINK and not token.empty]

@@ -6,8 +6,8 @@ from pathlib import Path
 from google.genai import types
 from pydantic import SecretStr
 
+from rubricem_agent.data.base import TurnReply
 from rubricem_agent.data.batch_teacher import deliver_replies, read_requests, unanswered_requests
-from rubricem_agent.data.generate import TurnReply
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.gemini import open_client, read_candidate, read_usage
 from rubricem_env.llm.timing import Timing

@@ -10,7 +10,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from rubricem_agent.data.generate import MAX_ROUNDS, TeacherTask, Trace, TurnReply
+from rubricem_agent.data.base import TeacherTask, Trace, TurnReply
+from rubricem_agent.data.generate import MAX_ROUNDS
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, ModelError

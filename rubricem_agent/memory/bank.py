@@ -33,7 +33,7 @@ Retrieval = Literal["cross", "within"]
 
 
 class RetrievalSettings(Frozen):
-    """The defaults are the paper's, and choice C12's."""
+    """The defaults are the paper's, where it gives one."""
 
     top_k: Annotated[int, Field(ge=1)] = 2
     """Of CROSS retrieval; WITHIN has one item at most."""
@@ -100,9 +100,9 @@ class VectorTable:
     def nearest(self, vector: Floats, scores: Floats, limit: int) -> list[tuple[int, float]]:
         """At least the `limit` open rows of greatest inner product, fewer where there are fewer.
 
-        `scores` are the vector's, and may be used again. Rows that tie with the last one are included, and a few others,
-        so the caller can order ties. Equal rows get equal scores at any index: the returned scores are summed again, one
-        row at a time, in float64.
+        `scores` are the vector's, and may be used again. Rows that tie with the last one are included, and a few
+        others, so the caller can order ties. Equal rows get equal scores at any index: the returned scores are summed
+        again, one row at a time, in float64.
         """
         if limit < 1 or not self._count:
             return []

@@ -66,8 +66,8 @@ class ChromaStore:
             known = {collection.name for collection in client.list_collections()}
             if header.collection not in known and _count_changes(folder):
                 raise FileFormatError(
-                    f"the bank {folder} has lost its database: items were written to it, and {folder / 'chroma'} does not "
-                    f"hold {header.collection}. Restore that folder from a copy, or remove {folder} to begin anew."
+                    f"the bank {folder} has lost its database: items were written to it, and {folder / 'chroma'} does "
+                    f"not hold {header.collection}. Restore that folder from a copy, or remove {folder} to begin anew."
                 )
             client.get_or_create_collection(header.collection, embedding_function=None, configuration=_CONFIGURATION)
         return cls(folder, client, header)

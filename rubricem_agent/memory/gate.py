@@ -1,8 +1,9 @@
 """The write gate: decides which reflections may enter the bank, which outlives every page and policy they came from.
 
 An accepted reflection appears in the prompts of later attempts. So it must be short guidance and nothing else: no
-address, no key, no markup, no tool call, no order to a model, no request to a judge (`rubricem_env.scaffold.admission`),
-no sentence copied from a page, nothing that a person has removed. The question is shown with it and is checked alike.
+address, no key, no markup, no tool call, no order to a model, no request to a judge
+(`rubricem_env.scaffold.admission`), no sentence copied from a page, nothing that a person has removed. The question is
+shown with it and is checked alike.
 """
 
 from collections.abc import Collection
@@ -55,7 +56,7 @@ class GateLimits(Frozen):
     reads_text: bool = True
     """False admits any text, copies of pages too: for measurements of the gate alone. The other limits stay."""
     min_score: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Utility below this is refused (choice C4); an unjudged reflection has none and passes."""
+    """Utility below this is refused; an unjudged reflection has none and passes."""
 
 
 class WriteGate:

@@ -13,7 +13,7 @@ from rubricem_env.domain.errors import ConfigError
 
 
 class SentenceEmbedder:
-    """A sentence-transformers model on the CPU. Questions go in without an instruction: all are queries (choice C14)."""
+    """A sentence-transformers model on the CPU. Questions go in without an instruction: all are queries."""
 
     def __init__(self, model: SentenceTransformer, *, name: str, dimension: int) -> None:
         self._model = model

@@ -1,6 +1,6 @@
 """Saves the bank of one training step in one file with a hash, and exchanges banks as JSONL files.
 
-A checkpoint holds the weights of a step; the bank that goes with them is that of the same step (choice C15). Imported
+A checkpoint holds the weights of a step; the bank that goes with them is that of the same step. Imported
 reflections pass the write gate.
 """
 

@@ -30,9 +30,9 @@ class Opening(NamedTuple):
 TurnEnd = Literal["action", "stopped", "length", "repeating", "foreign"]
 """Why a turn is over.
 
-`action`: it closed a tool call or an answer. `stopped`: the policy ended it without an action. `length`: the limit of the
-turn or of the context. `repeating`: it wrote the same few words over and over. `foreign`: it began to write a tool's
-answer itself.
+`action`: it closed a tool call or an answer. `stopped`: the policy ended it without an action. `length`: the limit of
+the turn or of the context. `repeating`: it wrote the same few words over and over. `foreign`: it began to write a
+tool's answer itself.
 """
 
 

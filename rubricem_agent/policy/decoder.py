@@ -1,11 +1,11 @@
 """The forward passes that play: over a KV cache of many conversations, which is kept between turns.
 
 `RowDecoder` has the cache, and a subclass runs the layers of its model over it. `Qwen3Decoder` reads the modules of
-a dense Qwen3, so weights in training are used as they are; unlike transformers' `generate`, it does not copy the cache at
-every step. The layer's arithmetic is that of training, too.
+a dense Qwen3, so weights in training are used as they are; unlike transformers' `generate`, it does not copy the cache
+at every step. The layer's arithmetic is that of training, too.
 
-Other causal language models play through their own modules, which costs more: layers that only attend share the cache of
-rows and are batched; others, such as those with a recurrent state, run one conversation at a time with transformers'
+Other causal language models play through their own modules, which costs more: layers that only attend share the cache
+of rows and are batched; others, such as those with a recurrent state, run one conversation at a time with transformers'
 own cache. Before it plays, each is compared with its own forward pass without a cache.
 """
 

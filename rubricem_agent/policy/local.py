@@ -42,8 +42,8 @@ def load_model(path: Path) -> PreTrainedModel:
     model, found = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)
     if missing := sorted(found["missing_keys"]):
         raise ModelError(
-            f"the weights in {path} lack {missing[0]} and {len(missing) - 1} others of a {kind.__name__}; they would be "
-            "random. Restore the folder."
+            f"the weights in {path} lack {missing[0]} and {len(missing) - 1} others of a {kind.__name__}; they would "
+            "be random. Restore the folder."
         )
     model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))  # type: ignore[arg-type]
     model.train(False)

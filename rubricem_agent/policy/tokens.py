@@ -1,8 +1,9 @@
 """Token mode: the tokenizer of a policy, one turn as its tokens arrive, and a conversation of ids.
 
-Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. Trusted text, the chat template and our own rules, may contain
-special tokens. Foreign text, the question with its references and all tool output, is tokenised with every special
-token disabled, so it cannot become one. A conversation is only appended to and never tokenised again.
+Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. Trusted
+text, the chat template and our own rules, may contain special tokens. Foreign text, the question with its references
+and all tool output, is tokenised with every special token disabled, so it cannot become one. A conversation is only
+appended to and never tokenised again.
 """
 
 import codecs

@@ -170,20 +170,20 @@ ReflectionWording = Literal["cross", "within"]
 
 
 class ReflectionSettings(Frozen):
-    """How reflections are drawn and judged; the defaults are the paper's, and choice C7's."""
+    """How reflections are drawn and judged; the defaults are the paper's, where it gives one."""
 
     num_candidates: Annotated[int, Field(ge=1)] = 8
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.7
-    """Log-probabilities of the samples must be taken at this temperature (choice C9). 0 cannot be trained on."""
+    """Log-probabilities of the samples must be taken at this temperature. 0 cannot be trained on."""
     total_tokens: Annotated[int, Field(ge=1)] = 26_624
     """Prompt and reflection together."""
     new_tokens: Annotated[int, Field(ge=1)] = 2_048
     wording: ReflectionWording = "cross"
     """`within` tells the next attempt at the same question what is settled and open; `cross` passes on no facts."""
     mode: ReflectionMode = "listwise"
-    """All candidates in one call to the judge, or one call each (choice C2)."""
+    """All candidates in one call to the judge, or one call each."""
     form_counts: bool | Literal["share"] = False
-    """What a reflection with unreadable blocks earns: its utility (false, as in the paper, choice C3), 0 (true), or its
+    """What a reflection with unreadable blocks earns: its utility (false, as in the paper), 0 (true), or its
     utility times the share of the four tags that are in place. A small policy forgets to close blocks as utility rises."""
     repairs_form: bool = False
     """Close a block that was left open, and the last one, before the blocks are read. The sampled tokens stay as they are."""

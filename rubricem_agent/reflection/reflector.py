@@ -49,7 +49,7 @@ class JudgedAttempt(NamedTuple):
 
     @property
     def is_intact(self) -> bool:
-        """Whether the policy or a limit ended it; an attempt without an answer is intact (choice C6)."""
+        """Whether the policy or a limit ended it; an attempt without an answer is intact."""
         return self.parsed.trajectory.ending is not Ending.ABANDONED
 
 
@@ -81,9 +81,9 @@ class ReflectionOutcome(Frozen):
     opening: Opening
     prompt_hash: Text
     temperature: float
-    """Sampling temperature, at which log-probabilities must be taken (choice C9)."""
+    """Sampling temperature, at which log-probabilities must be taken."""
     policy_version: int | None = None
-    """Updates of the weights that drew the samples (choice C16); None where unknown."""
+    """Updates of the weights that drew the samples; None where unknown."""
     samples: tuple[ReflectionSample, ...]
     chosen: int | None = None
     """The index of the sample that entered the bank."""
@@ -91,15 +91,15 @@ class ReflectionOutcome(Frozen):
 
     @property
     def scored(self) -> tuple[ReflectionSample, ...]:
-        """The samples to train on, of valid form or not (choice C3)."""
+        """The samples to train on, of valid form or not."""
         return tuple(sample for sample in self.samples if sample.score is not None)
 
 
 def measure_reflections(outcomes: Sequence[ReflectionOutcome], refused_rubrics: Mapping[str, int]) -> dict[str, Any]:
     """What a step's line says of its reflections; `refused_rubrics` are those of the gate, by reason.
 
-    `utility` is the mean of the candidates that the judge scored, `readable` the share whose blocks can be read: the one
-    may rise while the other falls. `refused` counts by reason: broken form, or what a gate found.
+    `utility` is the mean of the candidates that the judge scored, `readable` the share whose blocks can be read: the
+    one may rise while the other falls. `refused` counts by reason: broken form, or what a gate found.
     """
     samples = [sample for outcome in outcomes for sample in outcome.samples]
     utilities = [sample.score.utility for sample in samples if sample.score is not None]
@@ -128,7 +128,7 @@ async def assess(
 ) -> tuple[Assessed, ...]:
     """Every candidate with the judge's score.
 
-    An empty candidate gets 0 without a request (choice C3); where the form counts, so does one whose blocks cannot be
+    An empty candidate gets 0 without a request; where the form counts, so does one whose blocks cannot be
     read, or it gets its utility for the share of its tags that is in place.
     """
     blocks = [parse_blocks(candidate.text, repairs=settings.repairs_form) for candidate in candidates]
@@ -241,7 +241,7 @@ class Reflector:
         )
 
     async def reflect_unjudged(self, parsed: ParsedTrajectory) -> BankItem | Refusal:
-        """One reflection without a judge, as at inference: unranked, unscored, through the same gate (choice C20)."""
+        """One reflection without a judge, as at inference: unranked, unscored, through the same gate."""
         opening, prompt_hash = build_opening(self._policy, parsed, settings=self.settings)
         key = parsed.trajectory.query_key
         candidates = await draw_candidates(self._policy, opening, key=key, settings=self.settings, step=0, count=1)

@@ -48,8 +48,8 @@ def plan_upload(source: Path) -> tuple[str, dict[str, bytes | Path]]:
             files = {exported.name: exported.read_bytes()}
     else:
         raise FileFormatError(
-            f"{source} is no model's folder, no rubric bank, no record of a run and no teacher data. Of a run, name its "
-            "part, such as RUN/model, RUN/record or the bank.npz of a checkpoint."
+            f"{source} is no model's folder, no rubric bank, no record of a run and no teacher data. Of a run, name "
+            "its part, such as RUN/model, RUN/record or the bank.npz of a checkpoint."
         )
     own = source / CARD
     text = read_text(own, "a card") if own.is_file() else package_text("rubricem_agent", "cards", f"{kind}.md")

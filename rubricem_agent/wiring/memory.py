@@ -70,8 +70,8 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
     header = read_header(folder)
     if header is None:
         raise FileFormatError(
-            f"there is no rubric bank in {folder}. Give with --bank the folder of one, or the bank.npz of a checkpoint; or make "
-            "one with `rubricem bank import FILE --bank FOLDER`."
+            f"there is no rubric bank in {folder}. Give with --bank the folder of one, or the bank.npz of a "
+            "checkpoint; or make one with `rubricem bank import FILE --bank FOLDER`."
         )
     store = _open_folder(folder, header.embedder, header.dimension)
     return RubricBank(store, build_embedder(header.embedder, embedder_path) if embeds else None)

@@ -83,8 +83,8 @@ def naming(environ: Mapping[str, str], variable: str, *names: str) -> dict[str, 
 def refuse_unnamed_host(variable: str, environ: Mapping[str, str], *, url: str, home: str = "") -> None:
     """Raise ConfigError where the key of a variable must not go to an address.
 
-    It goes to its own service `home`, to this machine, and to the hosts that the user names in VARIABLE_HOST, so that the
-    address in a settings file cannot obtain it; never unencrypted, except within this machine.
+    It goes to its own service `home`, to this machine, and to the hosts that the user names in VARIABLE_HOST, so that
+    the address in a settings file cannot obtain it; never unencrypted, except within this machine.
     """
     refuse_plain_http(url, variable)
     host, named = url_host(url), environ.get(f"{variable}_HOST", "").lower().replace(",", " ").split()
@@ -290,8 +290,8 @@ def build_judge(
             continue
         if config.ceilings.dollars is not None and price_of(spec.model, prices) is None:
             raise ConfigError(
-                f"ceilings.dollars is {config.ceilings.dollars:g}, and the price of the judge {spec.model} is unknown. Set "
-                "ceilings.tokens instead."
+                f"ceilings.dollars is {config.ceilings.dollars:g}, and the price of the judge {spec.model} is unknown. "
+                "Set ceilings.tokens instead."
             )
         model, redactor = connect_chat_model(spec, environ, own_key=JUDGE_KEY, role="judge", timeout=config.timeout)
         models.append(

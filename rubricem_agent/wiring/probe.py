@@ -125,6 +125,6 @@ async def require_answers(probes: Iterable[Probe]) -> None:
     if silent:
         said = "; ".join(f"{what}: {failure.rstrip('.?')}" for what, failure in silent.items())
         raise ModelError(
-            f"a first request of one token failed, so nothing was started: {said}. Correct the name, the address or the "
-            "key, or skip this request with --no-probe, or probe=false in a config."
+            f"a first request of one token failed, so nothing was started: {said}. Correct the name, the address or "
+            "the key, or skip this request with --no-probe, or probe=false in a config."
         )

@@ -199,7 +199,7 @@ async def _web_toolbox(
 
 
 def _scope_of(config: SearchConfig) -> str:
-    """What cached results depend on in addition to the call; as in earlier releases, whose entries are still found."""
+    """What cached results depend on in addition to the call."""
     if isinstance(config, SnippetSearchConfig):
         return f"{config.engine.replace('_', ' ')} {config.url}"
     scope = f"{config.engine} {config.model} {config.url}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_agent.data.generate import TeacherTask, Trace
+from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_agent.data.teacher import TeacherPrompts
 from rubricem_agent.evals.suite import find_benchmark, rules_for
 from rubricem_agent.policy.scripted import ScriptedPolicy

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.memory.bank import RubricBank

@@ -1,6 +1,6 @@
 """The questions that a run on veRL trains on."""
 
-from rubricem_agent.data.prepare import read_training_set
+from rubricem_agent.data.question_files import read_training_set
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of

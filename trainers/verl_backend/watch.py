@@ -1,7 +1,7 @@
 """Evaluates the checkpoints of a veRL run while it trains: each is merged, served, asked, and noted in the run's log.
 
-A checkpoint's folder is `RUN/watch/step-N`: the merged model, which is removed after its evaluations, and one folder for
-each benchmark, which `rubricem eval` resumes.
+A checkpoint's folder is `RUN/watch/step-N`: the merged model, which is removed after its evaluations, and one folder
+for each benchmark, which `rubricem eval` resumes.
 """
 
 import json

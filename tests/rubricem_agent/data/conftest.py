@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from research.tiny_pretraining import word_tokenizer
-from rubricem_agent.data.generate import TeacherTask, Trace
+from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_env.domain.trajectory import (
     AnswerFormat,
     Ending,

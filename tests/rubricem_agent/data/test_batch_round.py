@@ -8,8 +8,9 @@ import pytest
 
 from rubricem_agent.config.search_engines import GoogleSearchConfig, RateConfig
 from rubricem_agent.config.tools import ToolsConfig
+from rubricem_agent.data.base import TeacherTask, Trace, TurnReply
 from rubricem_agent.data.filter import harvest
-from rubricem_agent.data.generate import Generation, TeacherTask, Trace, TurnReply
+from rubricem_agent.data.generate import Generation
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.loopback import serve_loopback

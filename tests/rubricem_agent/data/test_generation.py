@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from rubricem_agent.data.generate import (
-    Generation,
-    Teacher,
-    TeacherTask,
-    Trace,
-    TurnReply,
-    append_entries,
-    recover_entries,
-)
+from rubricem_agent.data.base import Teacher, TeacherTask, Trace, TurnReply
+from rubricem_agent.data.generate import Generation
+from rubricem_agent.data.journal import append_entries, recover_entries
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus

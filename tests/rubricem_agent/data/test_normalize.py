@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
+from rubricem_agent.data.base import Trace
 from rubricem_agent.data.filter import normalize, unbalanced_thoughts
-from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from rubricem_agent.data.base import Trace
 from rubricem_agent.data.filter import count_rejections, find_rejections, over_length
-from rubricem_agent.data.generate import Trace
 from rubricem_env.domain.trajectory import Origin, Segment, ToolStatus
 from tests.rubricem_agent.data.conftest import FIRST, LAST
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_agent.data.chatml import ChatSample, encode_sample, export_rows, read_samples, sample_of, write_samples
 from rubricem_agent.data.filter import harvest
-from rubricem_agent.data.generate import TeacherTask, Trace, read_question_file
+from rubricem_agent.data.question_files import read_question_file
 from rubricem_agent.data.teacher import TeacherPrompts, asked, estimate
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import Query

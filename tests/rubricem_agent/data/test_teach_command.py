@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.data import data_app
 from rubricem_agent.config.teacher import TeacherConfig
+from rubricem_agent.data.base import RepliesPending, TeacherTask
 from rubricem_agent.data.chatml import read_samples
-from rubricem_agent.data.generate import RepliesPending, TeacherTask
+from rubricem_agent.data.question_files import QuestionFile
 from rubricem_agent.model_names import parse_teacher
-from rubricem_agent.wiring.data import split_shards, teach
+from rubricem_agent.wiring.teach import split_shards, teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimits
@@ -135,7 +136,7 @@ def test_flat_traces_get_the_flat_prompt_and_faults_are_the_configs(tmp_path: Pa
 def test_shards_take_every_nth_question_and_their_share_of_the_ceilings(tmp_path: Path) -> None:
     config = TeacherConfig(out=tmp_path, shards=2, ceilings=SpendLimits(calls=11, dollars=5.0))
     tasks = [TeacherTask(str(number), Query(question="Why?")) for number in range(5)]
-    shards = split_shards(config, (tasks, {}))
+    shards = split_shards(config, QuestionFile(tasks, {}))
 
     assert [[task.id for task in tasks] for _, (tasks, _) in shards] == [["0", "2", "4"], ["1", "3"]]
     assert [part.ceilings for part, _ in shards] == [SpendLimits(calls=5, dollars=2.5)] * 2

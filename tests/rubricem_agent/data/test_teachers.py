@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from rubricem_agent.data.base import RepliesPending, TeacherTask, Trace, TurnReply
 from rubricem_agent.data.batch_teacher import (
     BatchTeacher,
     deliver_replies,
@@ -15,7 +16,7 @@ from rubricem_agent.data.batch_teacher import (
     unanswered_requests,
 )
 from rubricem_agent.data.gemini_batch import GeminiBatch
-from rubricem_agent.data.generate import Generation, RepliesPending, TeacherTask, Trace, TurnReply
+from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ChatTeacher, TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.llm.chat import ChatReply

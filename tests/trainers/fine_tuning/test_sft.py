@@ -11,9 +11,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from research.tiny_pretraining import word_tokenizer
+from rubricem_agent.data.base import TeacherTask
 from rubricem_agent.data.chatml import ChatSample, encode_sample, read_samples, write_samples
 from rubricem_agent.data.filter import harvest
-from rubricem_agent.data.generate import Generation, TeacherTask
+from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.policy.base import model_folder

@@ -1,50 +1,32 @@
-"""Runs teachers, in this process or in shards on Ray, and prepares training sets from files, the hub and parquet."""
+"""Builds a run that generates teacher data: its teacher, tools, limits and shards."""
 
 import asyncio
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.data.base import Teacher, Trace
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
-from rubricem_agent.data.generate import Generation, QuestionFile, Teacher, Trace, read_question_file
-from rubricem_agent.data.prepare import (
-    MAX_QUESTION_TOKENS,
-    PreparedSet,
-    SourceRow,
-    question_in,
-    stream_rows,
-    wording,
-    write_training_set,
-)
+from rubricem_agent.data.generate import Generation
+from rubricem_agent.data.question_files import QuestionFile, read_question_file
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
-from rubricem_agent.evals.dataset import DataPaths
-from rubricem_agent.evals.suite import SUITE, load_benchmark
 from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.model_names import DIRECTORY, GEMINI_BATCH, SCRIPTED, ModelSpec, parse_teacher
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.wiring.hub_files import HUB, fetch_hub_file
-from rubricem_agent.wiring.models import (
-    TEACHER_KEY,
-    build_embedder,
-    connect_chat_model,
-    google_key_for,
-    naming,
-    requires_extra,
-)
+from rubricem_agent.wiring.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
 from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
-from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.limiter import Limiter, LimiterOf, own_limiter
 from rubricem_env.llm.metered import MeteredModel, expected_usage
@@ -53,14 +35,15 @@ from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.almanac import shipped_questions_path
 from rubricem_env.world.questions import Question
 from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
 from rubricem_records.line_file import LineFile
 from rubricem_records.run_settings import SETTINGS_FILE
 
 if TYPE_CHECKING:
-    from rubricem_agent.data.corpus_build import BuiltCorpus
+    pass
+
 
 _JOURNAL_FILE = "journal.jsonl"
 _SHAPING = {"flat", "faults", "seed", "temperature", "max_rounds", "max_tokens", "max_output_tokens"}
@@ -72,8 +55,8 @@ OnTrace = Callable[[Trace], None]
 
 def read_questions(config: TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
-    tasks, almanac = read_question_file(config.questions or shipped_questions_path())
-    return tasks[: config.limit], almanac
+    questions = read_question_file(config.questions or shipped_questions_path())
+    return questions._replace(tasks=questions.tasks[: config.limit])
 
 
 def prompts_of(config: TeacherConfig) -> TeacherPrompts:
@@ -99,8 +82,8 @@ def teacher_prices(config: TeacherConfig) -> Mapping[str, Price]:
             )
         if price is None:
             raise ConfigError(
-                f"no price of {spec.model} is known, so --max-dollars cannot hold; give what a million tokens cost, read "
-                "and written, as in --price 2,12."
+                f"no price of {spec.model} is known, so --max-dollars cannot hold; give what a million tokens cost, "
+                "read and written, as in --price 2,12."
             )
     if price is None or config.price is not None or spec.backend != GEMINI_BATCH:
         return prices
@@ -162,19 +145,16 @@ Shard = tuple[TeacherConfig, QuestionFile]
 
 def split_shards(config: TeacherConfig, questions: QuestionFile) -> list[Shard]:
     """Every Nth question goes to the same shard, with its share of the limits."""
-    count, limits = config.shards, config.ceilings
-    tasks, almanac = questions
+    count = config.shards
     if count == 1:
         return [(config, questions)]
-    return [
-        (
-            config.model_copy(
-                update={"ceilings": limits.share(count), "out": config.out / f"shard-{number:02d}-of-{count:02d}"}
-            ),
-            (tasks[number::count], almanac),
-        )
-        for number in range(count)
-    ]
+    limits = config.ceilings.share(count)
+    shards = []
+    for number in range(count):
+        out = config.out / f"shard-{number:02d}-of-{count:02d}"
+        part = questions._replace(tasks=questions.tasks[number::count])
+        shards.append((config.model_copy(update={"ceilings": limits, "out": out}), part))
+    return shards
 
 
 async def write_shard(
@@ -290,121 +270,3 @@ def _write_in_process(
 ) -> list[Trace]:
     os.chdir(folder)
     return asyncio.run(write_shard(config, questions, environ, limiter_of=limits_of(service)))
-
-
-def build_corpus(
-    sources: Sequence[Path],
-    out: Path,
-    *,
-    passage: int,
-    embedder: str | None = None,
-    embedder_path: Path | None = None,
-    on_passages: Callable[[int], None] = lambda _: None,
-) -> tuple["BuiltCorpus", list[Path]]:
-    """Index the documents of files and folders; returns what was built, and the files that are of no known kind.
-
-    Raises:
-        ConfigError: the folder cannot take the index.
-        FileFormatError: a source cannot be read.
-        MissingExtraError: a package is missing.
-    """
-    with requires_extra("documents", "indexing documents"):
-        from rubricem_agent.data.corpus_build import build_index
-        from rubricem_agent.data.corpus_files import list_sources
-        from rubricem_env.tools.pages.reader import PageReader, Unreadable
-    files, passed = list_sources(sources)
-
-    def read_page(body: bytes, format: Literal["html", "pdf"]) -> tuple[str, str]:
-        try:
-            return reader.read_now(body, format)
-        except Unreadable as cause:
-            raise FileFormatError(str(cause)) from cause
-
-    with closing(PageReader()) as reader:
-        built = build_index(
-            out,
-            files,
-            roots=sources,
-            passage=passage,
-            read_page=read_page,
-            read_rows=read_rows,
-            embedder=build_embedder(embedder, embedder_path) if embedder is not None else None,
-            embedder_path=str(embedder_path.absolute()) if embedder_path is not None else "",
-            on_passages=on_passages,
-        )
-    return built, passed
-
-
-def prepare(
-    source: str,
-    out: Path,
-    *,
-    evals: Sequence[str] = (),
-    max_question_tokens: int = MAX_QUESTION_TOKENS,
-    skips_broken: bool = False,
-    needs_rubrics: bool = True,
-) -> PreparedSet:
-    """Write the training set of a file, or of `hf:OWNER/NAME[/FILE][@REVISION]`.
-
-    Each of `evals` is a file of JSON lines, or NAME=FILE with one of the suite's benchmarks in its own format. Their
-    questions and the almanac's held-out ones are skipped.
-
-    Raises:
-        ConfigError: a name is wrong.
-        FileFormatError: a file cannot be fetched or read, or holds nothing fit to train on.
-        MissingExtraError: a package is missing.
-    """
-    path = fetch_hub_file(source, needs_file=False) if source.startswith(HUB) else Path(source).expanduser()
-    if path.exists() and out.exists() and path.samefile(out):
-        raise ConfigError(f"{out} is the data set itself; write the training set beside it with -o OTHER.jsonl.")
-    return write_training_set(
-        out,
-        read_rows(path),
-        evaluated=_evaluated_wordings(evals),
-        max_question_tokens=max_question_tokens,
-        skips_broken=skips_broken,
-        needs_rubrics=needs_rubrics,
-    )
-
-
-def _evaluated_wordings(evals: Iterable[str]) -> frozenset[str]:
-    """The wordings of all questions that must not be trained on."""
-    held_out = [question for question in load_questions(shipped_questions_path()) if question.split != "train"]
-    questions = [question.question for question in held_out]
-    for given in evals:
-        name, sign, path = given.partition("=")
-        if sign and name in SUITE:
-            paths = DataPaths(path=Path(path).expanduser())
-            loaded = load_benchmark(name, paths, rules=SUITE[name].official, any_version=True)
-            questions += [example.prompt_text for example in loaded.examples]
-        else:
-            questions += list(_questions_of(Path(given).expanduser()))
-    return frozenset(wording(question) for question in questions)
-
-
-def _questions_of(path: Path) -> Iterator[str]:
-    """The questions of a file. Each row must have one: a question that is not read could be trained on."""
-    for number, content, _ in read_rows(path):
-        question = question_in(content) if isinstance(content, dict) else ""
-        if not question:
-            raise FileFormatError(
-                f"{path}, row {number} names no question, so it cannot be kept out of training. Give JSON lines "
-                f"with 'question', or NAME=FILE with NAME one of {', '.join(SUITE)}."
-            )
-        yield question
-
-
-def read_rows(path: Path) -> Iterator[SourceRow]:
-    """The rows of a parquet table, or of a JSON or JSONL file."""
-    if path.suffix.casefold() != ".parquet":
-        yield from stream_rows(path)
-        return
-    with requires_extra("documents", "reading parquet"):
-        arrow: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    try:
-        batches = parquet.ParquetFile(path).iter_batches(batch_size=256)
-        rows = (row for batch in batches for row in batch.to_pylist())
-        yield from ((number, row, "") for number, row in enumerate(rows, start=1))
-    except (arrow.ArrowException, OSError) as cause:
-        raise FileFormatError(f"cannot read the table {path}: {cause}. Give a parquet file or JSON lines.") from cause
