@@ -242,7 +242,7 @@ def ablation_rows(num_rows: int) -> list[int]:
     return sorted(random.Random(ABLATION_SEED).sample(range(num_rows), min(ABLATION_SIZE, num_rows)))
 
 
-IDS_FILE: Advice = ("a file with one id per line", "Write one id per line.")
+IDS_FILE = Advice("a file with one id per line", "Write one id per line.")
 
 
 def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
@@ -273,7 +273,7 @@ def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
 
 
 _NAMES = ("question", "query", "prompt", "problem")
-SEEN_FILE: Advice = (
+SEEN_FILE = Advice(
     "--seen the file of JSON lines that training read, or the folder of a bank",
     "Give the file that training read, one JSON object a line.",
 )
