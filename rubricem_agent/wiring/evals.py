@@ -79,7 +79,6 @@ async def run_evaluation(
         for part_answers, part_verdicts in parts:
             answers.adopt(part_answers.records)
             verdicts.adopt(part_verdicts.records)
-        # The judges as the run recorded them: an earlier release wrote their models alone, and its verdicts have those.
         runner = await _drive(
             planned._replace(manifest=manifest), environ, logs=logs, listener=listener, limiter_of=limiter_of
         )
