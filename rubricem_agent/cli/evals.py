@@ -71,7 +71,8 @@ def run(
     if not terminal.is_silent:
         _warn_of_failures(finished, terminal)
     summary = summarize([finished.scores])
-    with writing(page := finished.folder / _PAGE_FILE, NO_ROOM):
+    page = finished.folder / _PAGE_FILE
+    with writing(page, NO_ROOM):
         page.write_text(render_page(summary), encoding="utf-8")
     _close(summary, terminal)
     if planned.config.shard == (1, 1) and not finished.scores.is_complete:
@@ -113,9 +114,12 @@ def _progress(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listen
 
 def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     """Print calls and money, stage by stage."""
-    inputs, estimates = planned.manifest.inputs, planned.estimate()
-    benchmark, mode, count = planned.manifest.benchmark, planned.manifest.label, len(inputs.ids)
-    rows = ((one.stage, escape(one.model), *cost_cells(one)) for one in estimates)
+    estimates = planned.estimate()
+    inputs = planned.manifest.inputs
+    benchmark = planned.manifest.benchmark
+    mode = planned.manifest.label
+    count = len(inputs.ids)
+    rows = ((cost.stage, escape(cost.model), *cost_cells(cost)) for cost in estimates)
     table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars", rows=rows)
     terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table)
     document = {
@@ -124,16 +128,16 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
         "examples": count,
         "stages": [
             {
-                "stage": one.stage,
-                "model": one.model,
-                "dollars": one.dollars if one.is_priced else None,
-                **one.usage.model_dump(mode="json"),
+                "stage": cost.stage,
+                "model": cost.model,
+                "dollars": cost.dollars if cost.is_priced else None,
+                **cost.usage.model_dump(mode="json"),
             }
-            for one in estimates
+            for cost in estimates
         ],
     }
-    dollars = f"{sum(one.dollars for one in estimates):.2f}"
-    unpriced = "".join(f" No price is known of {one.model}." for one in estimates if not one.is_priced)
+    dollars = f"{sum(cost.dollars for cost in estimates):.2f}"
+    unpriced = "".join(f" No price is known of {cost.model}." for cost in estimates if not cost.is_priced)
     terminal.close(document, f"no model was called. Known prices add up to ${dollars}.{unpriced}", brief=dollars)
 
 
@@ -193,10 +197,11 @@ def rescore(
 @command
 def list_benchmarks(terminal: Terminal) -> None:
     """List the benchmarks, their modes and judges, and where their files are."""
-    benchmarks, rows = [], []
+    benchmarks = []
+    rows = []
     for entry in SUITE.values():
         rules = [rules for rules in (entry.official, entry.drtulu) if rules]
-        judges = list(dict.fromkeys(lifetime(each.judge) or "no judge needed" for each in rules))
+        judges = list(dict.fromkeys(lifetime(mode_rules.judge) or "no judge needed" for mode_rules in rules))
         rows += [
             (entry.name, entry.answer_format.value, "; in mode drtulu ".join(judges)),
             ("", "", f"ids: {entry.ids}"),
@@ -206,7 +211,7 @@ def list_benchmarks(terminal: Terminal) -> None:
             {
                 "name": entry.name,
                 "form": entry.answer_format.value,
-                "judges": {each.mode: each.judge for each in rules},
+                "judges": {mode_rules.mode: mode_rules.judge for mode_rules in rules},
                 "file": entry.hub,
                 "ids": entry.ids,
             }

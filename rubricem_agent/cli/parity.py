@@ -25,17 +25,26 @@ def parity(
     with terminal.bar("replaying", len(files)) as advance:
         for file in files:
             try:
-                agreed, total, disagreements = replay(file)
+                agreement = replay(file)
             except FileFormatError as unreadable:
                 code = max(code, UNREADABLE)
                 document.append({"file": str(file), "unreadable": str(unreadable)})
                 terminal.warn(f"rubricem: {unreadable}")
             else:
-                code = max(code, DISAGREED if disagreements else AGREED)
-                differing = [{"id": case_id, "differences": found} for case_id, found in disagreements]
-                document.append({"file": str(file), "agreed": agreed, "total": total, "disagreements": differing})
-                lines.append(f"{file}: {agreed}/{total}")
-                lines += [f"  {case_id}: {each}" for case_id, found in disagreements for each in found]
+                code = max(code, DISAGREED if agreement.disagreements else AGREED)
+                document.append(
+                    {
+                        "file": str(file),
+                        "agreed": agreement.agreed,
+                        "total": agreement.total,
+                        "disagreements": [
+                            {"id": case.case_id, "differences": case.differences} for case in agreement.disagreements
+                        ],
+                    }
+                )
+                lines.append(f"{file}: {agreement.agreed}/{agreement.total}")
+                for case in agreement.disagreements:
+                    lines += [f"  {case.case_id}: {difference}" for difference in case.differences]
             advance(1)
     terminal.close(document, "\n".join(lines), brief="\n".join(line for line in lines if line.startswith(" ")))
     raise typer.Exit(code)

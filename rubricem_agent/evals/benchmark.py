@@ -67,5 +67,8 @@ class Loaded(Dataset):
 
     def asked(self, example_id: str) -> Example:
         """The example in the words in which the mode puts it to the agent."""
-        example, word = self.example(example_id), self.benchmark.question
-        return example if word is None else example.model_copy(update={"prompt_text": word(example, self.grader)})
+        example = self.example(example_id)
+        question = self.benchmark.question
+        if question is None:
+            return example
+        return example.model_copy(update={"prompt_text": question(example, self.grader)})

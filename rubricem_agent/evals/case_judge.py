@@ -74,7 +74,7 @@ class CaseJudge:
         )
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
-            raise next((one for one in failures if isinstance(one, SpendLimitReached)), failures[0])
+            raise next((failure for failure in failures if isinstance(failure, SpendLimitReached)), failures[0])
         return tuple(result for result in results if not isinstance(result, BaseException))
 
     async def _replies(self, key: CaseKey, question: GradingQuestion) -> JudgeReplies:
@@ -109,7 +109,7 @@ class CaseJudge:
             failure = str(outage)
         usage = sum(spent, Usage())
         model = replies[-1].model if replies else ""
-        asked = () if question.is_page or self.model is None else (self.model.name,)
+        names = (model,) if question.is_page or self.model is None else (self.model.name, model)
         return VerdictRecord(
             benchmark=self.loaded.name,
             mode=self.loaded.rules.mode,
@@ -122,7 +122,7 @@ class CaseJudge:
             model=model,
             failure=failure,
             usage=usage,
-            dollars=dollars_of(usage, *asked, model, prices=self.prices),
+            dollars=dollars_of(usage, *names, prices=self.prices),
             seconds=max(0.0, self.timing.clock() - begun),
         )
 

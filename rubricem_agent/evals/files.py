@@ -26,13 +26,19 @@ class FileRow(Frozen):
 RowT = TypeVar("RowT", bound=BaseModel)
 GoldT = TypeVar("GoldT", bound=Gold)
 
-Advice = tuple[str, str]
-"""How messages describe a kind of file, and the way out where it is malformed, as a sentence."""
 
-OFFICIAL_FILE: Advice = ("a benchmark's official file", "Download the official file, or correct this one.")
-ANSWERS_FILE_ADVICE: Advice = (
-    "your answers with --policy file:ANSWERS.jsonl",
-    'Write one line for each example: {"id": ..., "answer": ...}.',
+class Advice(NamedTuple):
+    """What messages say about a kind of file."""
+
+    description: str
+    """Completes "give ..."."""
+    way_out: str
+    """What to do where the file is malformed, as a sentence."""
+
+
+OFFICIAL_FILE = Advice("a benchmark's official file", "Download the official file, or correct this one.")
+ANSWERS_FILE_ADVICE = Advice(
+    "your answers with --policy file:ANSWERS.jsonl", 'Write one line for each example: {"id": ..., "answer": ...}.'
 )
 
 RowId = Annotated[Text, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
@@ -59,9 +65,9 @@ def read_utf8(path: Path, advice: Advice = OFFICIAL_FILE) -> str:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:
-        raise FileFormatError(f"{path} cannot be read ({cause}); give {advice[0]}, as plain UTF-8.") from cause
+        raise FileFormatError(f"{path} cannot be read ({cause}); give {advice.description}, as plain UTF-8.") from cause
     if not text.strip():
-        raise FileFormatError(f"{path} is empty. {advice[1]}")
+        raise FileFormatError(f"{path} is empty. {advice.way_out}")
     return text
 
 
@@ -106,7 +112,7 @@ def read_row(row: RowPosition, model: type[RowT], **fields: str) -> RowT:
     Raises FileFormatError with position, field, rule and value.
     """
     content = {**row.content, **fields} if isinstance(row.content, Mapping) else row.content
-    with validating(f"{row.where} is malformed", row.advice[1]):
+    with validating(f"{row.where} is malformed", row.advice.way_out):
         return model.model_validate_json(json.dumps(content))
 
 
@@ -188,7 +194,7 @@ def _parse(text: str, where: str, *, advice: Advice) -> RowPosition:
     try:
         return RowPosition(where, json.loads(text), advice)
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{where} is not JSON ({error}). {advice[1]}") from error
+        raise FileFormatError(f"{where} is not JSON ({error}). {advice.way_out}") from error
 
 
 def _listed_answers(value: object) -> object:

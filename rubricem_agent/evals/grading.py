@@ -90,12 +90,23 @@ part of the grade, never an exception.
 """
 
 
-def ask(round_of: Iterable[GradingQuestion]) -> Asking[tuple[list[Any], int]]:
-    """One round: what the last reply to each question says, and the number of replies that could not be read."""
-    questions = tuple(round_of)
-    replies = (yield questions) if questions else ()
-    parsed = [question.parse(tries[-1]) for question, tries in zip(questions, replies, strict=True)]
-    return parsed, sum(map(len, replies)) - sum(not isinstance(each, Unparsed) for each in parsed)
+class AskedRound(NamedTuple):
+    """What came of one round of questions."""
+
+    parsed: list[Any]
+    """What the last reply to each question says."""
+    unreadable: int
+    """Replies that could not be read."""
+
+
+def ask(questions: Iterable[GradingQuestion]) -> Asking[AskedRound]:
+    """Ask one round of questions."""
+    asked = tuple(questions)
+    replies = (yield asked) if asked else ()
+    parsed = [question.parse(tries[-1]) for question, tries in zip(asked, replies, strict=True)]
+    num_replies = sum(map(len, replies))
+    num_readable = sum(not isinstance(value, Unparsed) for value in parsed)
+    return AskedRound(parsed, num_replies - num_readable)
 
 
 Totals = Mapping[str, float | None]
@@ -219,10 +230,10 @@ def replay(grading: Grading, find: Callable[[GradingQuestion], JudgeReplies | No
         questions = next(grading)
         while True:
             replies = [(question, find(question)) for question in questions]
-            missing = next((question for question, found in replies if not found), None)
+            missing = next((question for question, tries in replies if not tries), None)
             if missing is not None:
                 return missing
-            questions = grading.send(tuple(found for _, found in replies if found))
+            questions = grading.send(tuple(tries for _, tries in replies if tries))
     except StopIteration as finished:
         grade: Grade = finished.value
         return grade

@@ -102,7 +102,8 @@ def _messages(trajectory: Trajectory) -> Iterator[Any]:
     """Each policy turn as an assistant message with the call that followed it; a call's result as its answer."""
     answers = [segment.observation for segment in trajectory.segments]
     for number, (segment, answer) in enumerate(zip(trajectory.segments, [*answers[1:], None], strict=True)):
-        called, made = segment.observation and segment.observation.call, answer and answer.call
+        called = segment.observation and segment.observation.call
+        made = answer and answer.call
         if segment.origin is Origin.POLICY:
             arguments = {"query": made.query, **dict(made.parameters)} if made else {}
             calls = [ToolCall(id=f"call-{number + 1}", function=made.name, arguments=arguments)] if made else None

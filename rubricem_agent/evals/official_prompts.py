@@ -20,8 +20,15 @@ from typing import Literal, NamedTuple
 from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text
 
-Piece = tuple[str, str | None]
-"""Literal text and the placeholder after it."""
+
+class Piece(NamedTuple):
+    """A part of a template."""
+
+    text: str
+    field: str | None
+    """The placeholder after the text."""
+
+
 TemplateRule = Literal["format", "angles", "plain"]
 """str.format; <<name>>; or nothing to fill. An f-string is known by its form."""
 
@@ -37,7 +44,8 @@ class OfficialTemplate(NamedTuple):
     def fill(self, values: Mapping[str, str]) -> str:
         """The prompt with its placeholders filled."""
         return "".join(
-            text + ("" if field is None else values[self.names.get(field, field)]) for text, field in self.pieces
+            piece.text + ("" if piece.field is None else values[self.names.get(piece.field, piece.field)])
+            for piece in self.pieces
         )
 
 
@@ -95,25 +103,26 @@ def _folders(place: str) -> list[Path]:
     if folder.is_dir():
         return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]
     # A top-level package is found without running any of it.
-    found = PathFinder.find_spec(place) if place.isidentifier() else None
-    if found is None or not found.submodule_search_locations:
+    package = PathFinder.find_spec(place) if place.isidentifier() else None
+    if package is None or not package.submodule_search_locations:
         raise ConfigError(
             f"--prompts is {place!r}, which is neither a folder nor an installed package. Give the folder of the "
             "official repository, or of several."
         )
-    return list(map(Path, found.submodule_search_locations))
+    return list(map(Path, package.submodule_search_locations))
 
 
 def _read(source: PromptSource, folders: Sequence[Path], *, place: str) -> OfficialTemplate:
-    found = [path for folder in folders for file in source.files if (path := folder / file).is_file()]
-    for path in found:
+    candidates = [folder / file for folder in folders for file in source.files]
+    paths = [path for path in candidates if path.is_file()]
+    for path in paths:
         template = _template(source, path)
         if template is not None and template.sha256.startswith(source.sha256):
             return template
     wanted = f"the official prompt {source.name or source.files[0]} of {source.repository}"
-    if found:
+    if paths:
         raise UsageError(
-            f"{found[0]} does not hold {wanted} in the version that this release knows (sha256 {source.sha256}), so "
+            f"{paths[0]} does not hold {wanted} in the version that this release knows (sha256 {source.sha256}), so "
             "that its numbers could not be called official. Check out the version that docs/evaluation.md names."
         )
     raise UsageError(
@@ -124,17 +133,17 @@ def _read(source: PromptSource, folders: Sequence[Path], *, place: str) -> Offic
 
 def _template(source: PromptSource, path: Path) -> OfficialTemplate | None:
     text = read_text(path, "an official prompt file")
-    pieces: list[Piece] | None = [(text, None)] if not source.name else _assigned(text, path, name=source.name)
+    pieces: list[Piece] | None = [Piece(text, None)] if not source.name else _assigned(text, path, name=source.name)
     if pieces is None:
         return None
-    if all(field is None for _, field in pieces):
-        text = "".join(literal for literal, _ in pieces)
+    if all(piece.field is None for piece in pieces):
+        text = "".join(piece.text for piece in pieces)
         if source.rule == "format":
-            pieces = [(literal, field) for literal, field, _, _ in Formatter().parse(text)]
+            pieces = [Piece(literal, field) for literal, field, _, _ in Formatter().parse(text)]
         elif source.rule == "angles":
             parts = re.split("<<([a-z_]+)>>", text)
-            pieces = list(zip(parts[::2], [*parts[1::2], None], strict=True))
-    marked = "".join(text + ("" if field is None else f"\0{field}\0") for text, field in pieces)
+            pieces = [Piece(*part) for part in zip(parts[::2], [*parts[1::2], None], strict=True)]
+    marked = "".join(piece.text + ("" if piece.field is None else f"\0{piece.field}\0") for piece in pieces)
     return OfficialTemplate(tuple(pieces), hashlib.sha256(marked.encode()).hexdigest(), source.names)
 
 
@@ -164,13 +173,13 @@ def _pieces(node: ast.expr) -> Iterator[Piece]:
     """Text, f-strings, their sums, and `.strip()` of a text; anything else is a placeholder."""
     match node:
         case ast.Constant(value=str(text)):
-            yield text, None
+            yield Piece(text, None)
         case ast.JoinedStr(values=values):
             for value in values:
                 yield from _pieces(value.value if isinstance(value, ast.FormattedValue) else value)
         case ast.BinOp(left=left, right=right, op=ast.Add()):
             yield from (*_pieces(left), *_pieces(right))
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="strip"), args=[]):
-            yield text.strip(), None
+            yield Piece(text.strip(), None)
         case _:
-            yield "", ast.unparse(node)
+            yield Piece("", ast.unparse(node))

@@ -41,35 +41,37 @@ def rehearse(
     Exact for a judge whose replies are always readable, except that FACT is counted without its pages. The policy's
     part is an upper limit: every episode uses all its calls and all its tokens.
     """
-    asked = sum((_judge_usage(loaded, example_id) for example_id in ids), Usage())
-    stages = [("verdicts", judge, sum([asked] * epochs, Usage())) for judge in judges]
+    judge_usage = sum((_judge_usage(loaded, example_id) for example_id in ids), Usage())
+    costs = [_cost("verdicts", judge, sum([judge_usage] * epochs, Usage()), prices=prices) for judge in judges]
     if policy:
         limits = EpisodeLimits()
         turns = limits.max_calls + 1
         # Each turn reads the conversation so far again, half of the whole on average.
         read = turns * limits.max_tokens // 2
         episode = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
-        stages.insert(0, ("answers, at most", policy, sum([episode] * len(ids) * epochs, Usage())))
-    return [
-        ModelCost(stage=stage, model=model, usage=usage, dollars=dollars or 0.0, is_priced=dollars is not None)
-        for stage, model, usage in stages
-        for dollars in [dollars_of(usage, model, prices=prices)]
-    ]
+        usage = sum([episode] * len(ids) * epochs, Usage())
+        costs.insert(0, _cost("answers, at most", policy, usage, prices=prices))
+    return costs
+
+
+def _cost(stage: str, model: str, usage: Usage, *, prices: Mapping[str, Price]) -> ModelCost:
+    dollars = dollars_of(usage, model, prices=prices)
+    return ModelCost(stage=stage, model=model, usage=usage, dollars=dollars or 0.0, is_priced=dollars is not None)
 
 
 def _judge_usage(loaded: Loaded, example_id: str) -> Usage:
     length = ANSWER_CHARACTERS[loaded.format_of(example_id)]
-    counted: list[GradingQuestion] = []
+    noted: list[GradingQuestion] = []
 
     def note(question: GradingQuestion) -> tuple[str, ...]:
-        counted.append(question)
+        noted.append(question)
         return ("x" * length,) * question.tries
 
     answer = Extracted("x" * length, "given answer")
     replay(loaded.grader.grade(Case(loaded.example(example_id), loaded.gold[example_id], answer)), note)
-    asked = [question for question in counted if not question.is_page]
+    questions = [question for question in noted if not question.is_page]
     return Usage(
-        calls=len(asked),
-        input_tokens=sum((len(one.prompt) + len(one.system)) // CHARS_PER_TOKEN for one in asked),
-        output_tokens=sum(LONG_REPLY_TOKENS if one.key in _LONG else REPLY_TOKENS for one in asked),
+        calls=len(questions),
+        input_tokens=sum((len(question.prompt) + len(question.system)) // CHARS_PER_TOKEN for question in questions),
+        output_tokens=sum(LONG_REPLY_TOKENS if question.key in _LONG else REPLY_TOKENS for question in questions),
     )

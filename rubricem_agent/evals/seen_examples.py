@@ -13,7 +13,7 @@ from rubricem_records.evaluation_manifest import Inputs
 
 _NAMES = ("question", "query", "prompt", "problem")
 
-SEEN_FILE: Advice = (
+SEEN_FILE = Advice(
     "--seen the file of JSON lines that training read, or the folder of a bank",
     "Give the file that training read, one JSON object a line.",
 )

@@ -52,7 +52,7 @@ def ablation_rows(num_rows: int) -> list[int]:
     return sorted(random.Random(ABLATION_SEED).sample(range(num_rows), min(ABLATION_SIZE, num_rows)))
 
 
-IDS_FILE: Advice = ("a file with one id per line", "Write one id per line.")
+IDS_FILE = Advice("a file with one id per line", "Write one id per line.")
 
 
 def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:

@@ -25,9 +25,9 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_records.evaluation_rules import EvaluationMode, Rules
 
 _PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa)
-PAPER = tuple(each.BENCHMARK.name for each in _PAPER)
+PAPER = tuple(module.BENCHMARK.name for module in _PAPER)
 _MODULES = (*_PAPER, browsecomp_plus, drb2, draco, almanac)
-SUITE: Mapping[str, Benchmark] = MappingProxyType({each.BENCHMARK.name: each.BENCHMARK for each in _MODULES})
+SUITE: Mapping[str, Benchmark] = MappingProxyType({module.BENCHMARK.name: module.BENCHMARK for module in _MODULES})
 """The benchmarks in the order of the paper's tables, then the later ones."""
 
 
@@ -43,16 +43,16 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
 
     Raises ConfigError where the benchmark is unknown, or has no such mode.
     """
-    found = find_benchmark(benchmark)
+    known = find_benchmark(benchmark)
     if mode == "official":
-        return found.official
+        return known.official
     if mode == "strict":
-        return found.official.model_copy(update={"mode": "strict"})
-    if found.drtulu is None:
+        return known.official.model_copy(update={"mode": "strict"})
+    if known.drtulu is None:
         raise ConfigError(
             f"DR Tulu did not run {benchmark}, so that it has no mode drtulu. Use --mode official or strict."
         )
-    return found.drtulu
+    return known.drtulu
 
 
 def load_benchmark(

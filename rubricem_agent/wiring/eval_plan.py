@@ -45,8 +45,15 @@ def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
     if not tools.asks_engines:
         return []
     dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)
-    asked, dollars = Usage(calls=calls), calls * dearer.dollars
-    return [ModelCost(stage="searches, at most", model=dearer.engine, usage=asked, dollars=dollars, is_priced=True)]
+    return [
+        ModelCost(
+            stage="searches, at most",
+            model=dearer.engine,
+            usage=Usage(calls=calls),
+            dollars=calls * dearer.dollars,
+            is_priced=True,
+        )
+    ]
 
 
 class PlannedEvaluation(NamedTuple):
@@ -65,7 +72,8 @@ class PlannedEvaluation(NamedTuple):
         """Calls and money, for a dry run."""
         is_paid = self.config.stage != "verdicts" and self.config.asks_a_model
         policy = judge_model(self.config.policy) if is_paid else None
-        ids, epochs = self.manifest.inputs.ids, self.config.epochs
+        ids = self.manifest.inputs.ids
+        epochs = self.config.epochs
         costs = rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
         # Every answer makes all its calls.
         searched = search_costs(self.config.tools, EpisodeLimits().max_calls * len(ids) * epochs) if policy else []
@@ -148,6 +156,16 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     return PlannedEvaluation(config, loaded, manifest, judges, prices, given)
 
 
+class _AnswerOption(NamedTuple):
+    """An option that describes how answers are made."""
+
+    name: str
+    default: object
+    given: object
+    recorded: object
+    """The value of the run that made the answers."""
+
+
 def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
     """The settings of a run that judges the answers of `source`, with that run's policy and epochs.
 
@@ -159,27 +177,26 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
             f"{config.answers_from} is a run of {source.benchmark}; its answers cannot be judged as those of "
             f"{config.benchmark}. Name a run of {config.benchmark} with --answers-from."
         )
-    agent, default = source.agent, EvalConfig(benchmark=config.benchmark)
-    # Option, default, value given here, value of the run. The tools may differ for FACT.
-    options: list[tuple[str, object, object, object]] = [
-        ("policy", default.policy, config.policy, agent.policy),
-        ("style", default.style, config.style, agent.style),
-        ("reuse", default.reuse, config.reuse, agent.reuse),
-        ("bank", "", str(config.bank or ""), agent.bank),
-        ("attempts", default.attempts, config.attempts, agent.attempts),
-        *(
-            (name.replace("_", "-"), default_value, getattr(config.sampling, name), theirs)
-            for name, default_value in default.sampling
-            if (theirs := getattr(agent.sampling, name, default_value)) is not None
-        ),
-        ("epochs", default.epochs, config.epochs, source.epochs),
-        *([] if config.fact else [("tools", "", str(config.tools or ""), agent.search)]),
+    agent = source.agent
+    default = EvalConfig(benchmark=config.benchmark)
+    options = [
+        _AnswerOption("policy", default.policy, config.policy, agent.policy),
+        _AnswerOption("style", default.style, config.style, agent.style),
+        _AnswerOption("reuse", default.reuse, config.reuse, agent.reuse),
+        _AnswerOption("bank", "", str(config.bank or ""), agent.bank),
+        _AnswerOption("attempts", default.attempts, config.attempts, agent.attempts),
     ]
-    for option, default_value, given, theirs in options:
-        if given not in (default_value, theirs):
+    for name, value in default.sampling:
+        recorded = getattr(agent.sampling, name, value)
+        options.append(_AnswerOption(name.replace("_", "-"), value, getattr(config.sampling, name), recorded))
+    options.append(_AnswerOption("epochs", default.epochs, config.epochs, source.epochs))
+    if not config.fact:  # FACT may read pages with other tools
+        options.append(_AnswerOption("tools", "", str(config.tools or ""), agent.search))
+    for option in options:
+        if option.given not in (option.default, option.recorded):
             raise ConfigError(
-                f"--{option} is {given}; the answers of {config.answers_from} were made with {theirs}, and are judged "
-                f"as they are. Leave --{option} out."
+                f"--{option.name} is {option.given}; the answers of {config.answers_from} were made with "
+                f"{option.recorded}, and are judged as they are. Leave --{option.name} out."
             )
     return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": "verdicts"})
 

@@ -71,7 +71,7 @@ async def run_evaluation(
             # Answers are the same in every mode.
             keys = set(case_keys(manifest.inputs.ids, manifest.epochs))
             given = Journal.read(config.answers_from / ANSWERS_FILE, AnswerRecord).records
-            answers.adopt(one.model_copy(update={"mode": manifest.mode}) for one in given if one.key in keys)
+            answers.adopt(record.model_copy(update={"mode": manifest.mode}) for record in given if record.key in keys)
         parts = read_parts(folder / SHARDS, planned.manifest)
         if planned.given is not None:
             for log in (answers, *(part_answers for part_answers, _ in parts)):
@@ -79,7 +79,6 @@ async def run_evaluation(
         for part_answers, part_verdicts in parts:
             answers.adopt(part_answers.records)
             verdicts.adopt(part_verdicts.records)
-        # The judges as the run recorded them: an earlier release wrote their models alone, and its verdicts have those.
         runner = await _drive(
             planned._replace(manifest=manifest), environ, logs=logs, listener=listener, limiter_of=limiter_of
         )
@@ -114,7 +113,9 @@ async def _drive(
         answerer, meter = build_answerer(planned, toolbox, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
-        spent = sum(one.dollars or 0.0 for one in paid) + sum(one.dollars or 0.0 for one in verdicts.records)
+        spent_on_answers = sum(record.dollars or 0.0 for record in paid)
+        spent_on_verdicts = sum(record.dollars or 0.0 for record in verdicts.records)
+        spent = spent_on_answers + spent_on_verdicts
         check = partial(check_budget, config.budget, spent_before=spent, meters=(judge_meter, meter))
         timing = Timing.real(config.seed)
         runner = Runner(
@@ -147,8 +148,9 @@ def _probes(
 ) -> list[Probe]:
     """The probes of what is still to be asked: none where every answer and every verdict is in the logs."""
     config, (answers, verdicts) = planned.config, logs
-    found = [answers.find(key) for key in keys]
-    answering = config.asks_a_model and config.stage != "verdicts" and not all(one and one.is_final for one in found)
+    records = [answers.find(key) for key in keys]
+    is_answered = all(record is not None and record.is_final for record in records)
+    answering = config.asks_a_model and config.stage != "verdicts" and not is_answered
     judged = {(record.key[0], record.judge) for record in verdicts.records if record.is_final}
     names = planned.manifest.judges if judges else ()
     judging = answering or any((key, name) not in judged for key in keys for name in names)

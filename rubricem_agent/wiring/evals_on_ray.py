@@ -27,10 +27,10 @@ def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
 
     limits = {name: share(getattr(config, name)) for name in type(config).model_fields if name.endswith("concurrency")}
     part = config.model_copy(update={**limits, "budget": config.budget and config.budget / shards})
-    text, folder = part.model_dump_json(), os.getcwd()
-    run_on_ray(
-        _run_part, [(text, folder, number, shards) for number in range(1, shards + 1)], what="sharding an evaluation"
-    )
+    settings = part.model_dump_json()
+    folder = os.getcwd()
+    calls = [(settings, folder, number, shards) for number in range(1, shards + 1)]
+    run_on_ray(_run_part, calls, what="sharding an evaluation")
     return asyncio.run(run_evaluation(plan_run(config)))
 
 

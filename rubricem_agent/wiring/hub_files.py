@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, FileFormatError
@@ -16,15 +17,24 @@ _READABLE = (".jsonl", ".json", ".parquet")
 _PART = re.compile(r"[\w.-]+")
 
 
-def parse_hub_file(data: str, *, needs_file: bool = True) -> tuple[str, str, str]:
-    """Repository, file and revision of `hf:OWNER/NAME/FILE[@REVISION]`; raises ConfigError on a missing part."""
+class HubFile(NamedTuple):
+    """A file of a data set."""
+
+    repository: str
+    file: str
+    revision: str
+    """Empty for the newest."""
+
+
+def parse_hub_file(data: str, *, needs_file: bool = True) -> HubFile:
+    """The parts of `hf:OWNER/NAME/FILE[@REVISION]`; raises ConfigError on a missing part."""
     name, _, revision = data.removeprefix(HUB).partition("@")
     owner, _, rest = name.partition("/")
     repository, _, file = rest.partition("/")
     if not (_PART.fullmatch(owner) and _PART.fullmatch(repository) and (file or not needs_file)):
         form = "hf:OWNER/NAME/FILE[@REVISION]" if needs_file else "hf:OWNER/NAME[/FILE][@REVISION]"
         raise ConfigError(f"the data set {data!r} lacks a part, or has a forbidden character; one is named {form}.")
-    return f"{owner}/{repository}", file, revision
+    return HubFile(f"{owner}/{repository}", file, revision)
 
 
 def fetch_hub_file(data: str, *, needs_file: bool = True) -> Path:

@@ -2,6 +2,7 @@
 
 from operator import eq
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +23,13 @@ from rubricem_records.statistics import MeanInterval, RunComparison, cohens_kapp
 WORDINGS = ("own", "official")
 
 
-Pair = tuple[PlannedEvaluation, PlannedEvaluation]
-"""The run in our own words and the one in the official words."""
+class Calibration(NamedTuple):
+    """Two runs that judge the same answers."""
+
+    own: PlannedEvaluation
+    """Judges with our own prompts."""
+    official: PlannedEvaluation
+    """Judges with the official prompts."""
 
 
 class WordingAgreement(Frozen):
@@ -42,12 +48,14 @@ class WordingAgreement(Frozen):
     """The share of equal verdicts."""
     kappa: float
     interval: MeanInterval
-    """Of kappa, over answers."""
+    """The interval of kappa; answers are resampled."""
     scores: RunComparison
-    """Of the scores: own minus official."""
+    """The difference of the scores: own minus official."""
 
 
-def plan_calibration(config: EvalConfig, run: Path, *, out: Path, prompts: str, limit: int | None = None) -> Pair:
+def plan_calibration(
+    config: EvalConfig, run: Path, *, out: Path, prompts: str, limit: int | None = None
+) -> Calibration:
     """The two runs that judge the first `limit` answers of `run`; `config` has the judge and the limits.
 
     Raises:
@@ -62,9 +70,11 @@ def plan_calibration(config: EvalConfig, run: Path, *, out: Path, prompts: str, 
     if not ids:
         raise UsageError(f"{run} has no answers. Finish it with `rubricem eval {source.benchmark} --stage answers`.")
     folder = out / run.resolve().name
-    chosen, text = folder / "ids.txt", "".join(f"{example_id}\n" for example_id in ids)
+    chosen = folder / "ids.txt"
+    text = "".join(f"{example_id}\n" for example_id in ids)
     has_begun = (folder / WORDINGS[0] / MANIFEST_FILE).exists()
-    if has_begun and (known := read_text(chosen, "a file of ids")) != text:
+    known = read_text(chosen, "a file of ids") if has_begun else text
+    if known != text:
         raise UsageError(
             f"{folder} holds a calibration on {known.count(chr(10))} answers; refusing to resume with {len(ids)}, "
             "because the numbers would mix both. Give the same --limit and run, or another --out."
@@ -82,19 +92,21 @@ def plan_calibration(config: EvalConfig, run: Path, *, out: Path, prompts: str, 
         "answers_from": run,
         "ids": chosen,
     }
-    own, official = (
-        plan_run(config.model_copy(update={**given, "prompts": words, "out": folder / name}))
-        for name, words in zip(WORDINGS, ("", prompts), strict=True)
+    own_out, official_out = (folder / name for name in WORDINGS)
+    return Calibration(
+        own=plan_run(config.model_copy(update={**given, "prompts": "", "out": own_out})),
+        official=plan_run(config.model_copy(update={**given, "prompts": prompts, "out": official_out})),
     )
-    return own, official
 
 
-async def compare_prompts(pair: Pair, listener: Listener = lambda phase, failure: None) -> WordingAgreement | str:
+async def compare_prompts(
+    calibration: Calibration, listener: Listener = lambda phase, failure: None
+) -> WordingAgreement | str:
     """Do what is missing of both runs, and compare; why nothing can be compared, where no answer has both grades.
 
     The budget is that of both together.
     """
-    own, official = pair
+    own, official = calibration
     first = await run_evaluation(own, listener=listener)
     budget = own.config.budget
     if budget is not None:
@@ -104,7 +116,7 @@ async def compare_prompts(pair: Pair, listener: Listener = lambda phase, failure
     second = await run_evaluation(official, listener=listener)
     stopped = first.runner.stopped or second.runner.stopped
     name = first.scores.manifest.judges[0]
-    labels = [read_labels(one.loaded, name, logs=read_logs(one.config.folder)) for one in (own, official)]
+    labels = [read_labels(planned.loaded, name, logs=read_logs(planned.config.folder)) for planned in calibration]
     ours, theirs, examples = agree(*labels)
     scores = first.scores.headline.per_example, second.scores.headline.per_example
     both = scores[0].keys() & scores[1].keys()

@@ -20,7 +20,7 @@ $(ADAPTERS): adapter-%: .venv-%/.installed
 # The folder for Inspect, built and run through Inspect's registry. This lane and the next have no torch.
 adapter-inspect: .venv-inspect/.installed
 	timeout --kill-after=30s 300 .venv-inspect/bin/python $(LANE_PYTEST) tests/adapters/inspect
-	.venv-inspect/bin/python $(LANE_PYTEST) tests/rubricem_agent/evals/test_eval_command.py -k exported
+	.venv-inspect/bin/python $(LANE_PYTEST) tests/rubricem_agent/cli/test_evals.py -k exported
 
 # The folder for OpenReward, served and played by OpenReward's client.
 adapter-openreward: .venv-openreward/.installed

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
@@ -45,7 +45,7 @@ _STATUS_NAMES = {
 _MISSING = object()
 
 
-RECORDINGS: Advice = (
+RECORDINGS = Advice(
     "the path of a .jsonl file of recorded verdicts",
     "A recorded case is a JSON object with the texts id, benchmark and unit and the objects input and expected: "
     "correct or remove the line.",
@@ -65,22 +65,37 @@ class RecordedCase(Frozen):
     variants: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-def replay(path: Path) -> tuple[int, int, tuple[tuple[str, tuple[str, ...]], ...]]:
-    """Replay every case of a file: cases that agree, all cases, and the differences of the others by case, in order.
+class Disagreement(NamedTuple):
+    """A recorded case whose results differ from ours, with one sentence for each difference."""
+
+    case_id: str
+    differences: tuple[str, ...]
+
+
+class FileAgreement(NamedTuple):
+    """How many of a file's cases agree, and the others in the order of the file."""
+
+    agreed: int
+    total: int
+    disagreements: tuple[Disagreement, ...]
+
+
+def replay(path: Path) -> FileAgreement:
+    """Replay every case of a file.
 
     Raises FileFormatError where the file cannot be read, has no case, or a line (named by its number) is not a case.
     """
     cases = read_cases(path)
-    compared = [(case.id, tuple(replay_case(case))) for case in cases]
-    disagreements = tuple((case_id, differences) for case_id, differences in compared if differences)
-    return len(cases) - len(disagreements), len(cases), disagreements
+    compared = [Disagreement(case.id, tuple(replay_case(case))) for case in cases]
+    disagreements = tuple(case for case in compared if case.differences)
+    return FileAgreement(len(cases) - len(disagreements), len(cases), disagreements)
 
 
 def read_cases(path: Path) -> list[RecordedCase]:
     """All cases of a file, blank lines skipped. Raises FileFormatError at the first line that is not a case."""
     cases = []
     for line in json_lines(path, RECORDINGS):
-        with validating(line.where, RECORDINGS[1]):
+        with validating(line.where, RECORDINGS.way_out):
             cases.append(RecordedCase.model_validate(line.content))
     return cases
 

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.evals.official_prompts import OfficialTemplate
-from rubricem_agent.wiring.prompt_calibration import WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.evals.official_prompts import OfficialTemplate, Piece
+from rubricem_agent.wiring.prompt_calibration import Calibration, WordingAgreement, compare_prompts, plan_calibration
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer
 
 # An invented text in the place of the official one, whose words are not in this repository.
-WORDS = OfficialTemplate((("Rate it: ", "question"), (" should be ", "gold"), ("", None)), "f" * 64)
+WORDS = OfficialTemplate((Piece("Rate it: ", "question"), Piece(" should be ", "gold"), Piece("", None)), "f" * 64)
 
 
 def differs(asked: ModelRequest) -> str:
@@ -42,7 +42,8 @@ def judged(run, make_config, tmp_path):
             own, official = plan_calibration(config, tmp_path / "run", out=tmp_path / "out", prompts="")
             grader = replace(official.loaded.grader, official={"simpleqa": WORDS})
             manifest = official.manifest.model_copy(update={"prompt_hash": grader.prompt_hash, "prompts": "invented"})
-            return own, official._replace(loaded=replace(official.loaded, grader=grader), manifest=manifest)
+            loaded = replace(official.loaded, grader=grader)
+            return Calibration(own, official._replace(loaded=loaded, manifest=manifest))
 
         yield plan, app, silent
 
