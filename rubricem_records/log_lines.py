@@ -113,12 +113,12 @@ NumberPath = tuple[str, ...]
 
 def read_number(line: StepLine, path: NumberPath) -> float | None:
     """The number at a path of a line; None where it, or what would hold it, was not measured."""
-    found: Any = line
+    value: Any = line
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)
-        if found is None:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+        if value is None:
             return None
-    return float(found)
+    return float(value)
 
 
 ScoredBy = Literal["truth", "judge"]

@@ -45,7 +45,7 @@ FourNumbers = tuple[Number, Number, Number, Number]
 
 
 class Header(Frozen):
-    """The first line of an index, and of the lessons. A newer release may say more in it, and is still known as newer."""
+    """The first line of an index, and of the lessons. Unknown fields are ignored, so that a newer format is recognised."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 

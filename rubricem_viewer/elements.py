@@ -83,7 +83,7 @@ def _citations(answer: str, shown: Collection[str]) -> tuple[CitationView, ...]:
             claim=citation.claim[:MAX_TEXT],
             start=count_units(answer[: citation.start]),
             end=count_units(answer[: citation.end]),
-            known=tuple(one for one in citation.ids if one in shown),
+            known=tuple(snippet_id for snippet_id in citation.ids if snippet_id in shown),
         )
         for citation in islice(find_citations(answer), MAX_CITATIONS)
     )

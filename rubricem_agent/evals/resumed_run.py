@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from rubricem_agent.evals.base import shown
 from rubricem_env.domain.errors import UsageError
@@ -12,12 +13,11 @@ from rubricem_records.evaluation_manifest import (
     MANIFEST_FILE,
     VERDICTS_FILE,
     EvaluationManifest,
-    judge_model,
     read_manifest,
 )
 from rubricem_records.journal import NO_ROOM
 
-_LATER_NAMES: Mapping[str, str] = MappingProxyType(
+_AGENT_FIELDS: Mapping[str, str] = MappingProxyType(
     {
         "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
         "policy_sha256": "a policy (the model in the folder of local:) of sha256",
@@ -25,7 +25,15 @@ _LATER_NAMES: Mapping[str, str] = MappingProxyType(
         "sampling": "the sampling",
     }
 )
-"""What earlier releases did not record of an agent, as messages name it."""
+"""The names of an agent's fields in messages, where the field's own name does not explain itself."""
+
+
+class Compared(NamedTuple):
+    """One thing on which a number depends, as the folder and as the command have it."""
+
+    what: str
+    recorded: object
+    given: object
 
 
 def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManifest:
@@ -51,27 +59,27 @@ def has_lines(folder: Path) -> bool:
 
 def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: EvaluationManifest) -> None:
     """Raise UsageError for the first difference between the two runs on which a number depends."""
-    # Runs of earlier releases cannot be compared in what they did not record, and may resume.
-    models = tuple(map(judge_model, wanted.judges))
     known_agent, wanted_agent = dict(known.agent), dict(wanted.agent)
-    compared = [name for name in known_agent if known_agent[name] or name not in _LATER_NAMES]
-    judging: list[tuple[str, object, object]] = []
+    judging: list[Compared] = []
     if (known.benchmark, known.inputs.sha256) == (wanted.benchmark, wanted.inputs.sha256):
         judging = [
-            ("the mode", known.mode, wanted.mode),
-            ("the rules", known.rules, wanted.rules),
-            ("the judge", known.judges, models if models == known.judges else wanted.judges),
-            ("the judge prompts", known.prompt_hash, wanted.prompt_hash),
-            ("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
-            ("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
+            Compared("the mode", known.mode, wanted.mode),
+            Compared("the rules", known.rules, wanted.rules),
+            Compared("the judge", known.judges, wanted.judges),
+            Compared("the judge prompts", known.prompt_hash, wanted.prompt_hash),
+            Compared("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
+            Compared("FACT", known.inputs.with_fact, wanted.inputs.with_fact),
         ]
-    answers: list[tuple[str, object, object]] = [
-        ("the benchmark", known.benchmark, wanted.benchmark),
-        ("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
-        ("the subset", known.inputs.ids, wanted.inputs.ids),
-        *((_LATER_NAMES.get(name, f"the agent's {name}"), known_agent[name], wanted_agent[name]) for name in compared),
-        ("the number of epochs", known.epochs, wanted.epochs),
-        ("the seed", known.seed, wanted.seed),
+    answers = [
+        Compared("the benchmark", known.benchmark, wanted.benchmark),
+        Compared("the data of sha256", known.inputs.sha256, wanted.inputs.sha256),
+        Compared("the subset", known.inputs.ids, wanted.inputs.ids),
+        *(
+            Compared(_AGENT_FIELDS.get(name, f"the agent's {name}"), recorded, wanted_agent[name])
+            for name, recorded in known_agent.items()
+        ),
+        Compared("the number of epochs", known.epochs, wanted.epochs),
+        Compared("the seed", known.seed, wanted.seed),
     ]
     for settings, another_out in (
         (judging, f"another --out with --answers-from {folder} to judge anew"),
@@ -80,6 +88,6 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
         for what, recorded, given in settings:
             if recorded != given:
                 raise UsageError(
-                    f"{folder} holds a run with {what} {shown(recorded)}; refusing to resume with {shown(given)}, because "
-                    f"its numbers would mix both. Give what that run was made with, or {another_out}."
+                    f"{folder} holds a run with {what} {shown(recorded)}; refusing to resume with {shown(given)}, "
+                    f"because its numbers would mix both. Give what that run was made with, or {another_out}."
                 )

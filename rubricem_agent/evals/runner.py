@@ -165,7 +165,7 @@ def hash_of(question: GradingQuestion) -> str:
 
 def verdict_key(key: CaseKey, judge: str, *, question: GradingQuestion) -> VerdictKey:
     """The key of a question in the log."""
-    return (key, judge, question.key, hash_of(question))
+    return VerdictKey(key, judge, question.key, hash_of(question))
 
 
 ANSWER_CHARACTERS = {AnswerFormat.EXACT: 40, AnswerFormat.SHORT: 1_800, AnswerFormat.LONG: 9_000}

@@ -41,6 +41,6 @@ def spread_shares(groups: Sequence[GroupJudgement]) -> dict[str, float]:
     """By stage: the share of groups whose scores of it differ. Without a spread no credit method can learn."""
     shares = {}
     for stage in STAGES:
-        scores = ({one.judgement.score(stage) for one in group.rollouts} - {None} for group in groups)
+        scores = ({rollout.judgement.score(stage) for rollout in group.rollouts} - {None} for group in groups)
         shares[stage.value] = float(np.mean([len(given) > 1 for given in scores])) if groups else 0.0
     return shares

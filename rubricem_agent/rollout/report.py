@@ -64,7 +64,7 @@ def _link(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, 
     number = numbers.get(snippet_id)
     if number is None:
         return "[?]"
-    url = sources[snippet_id][1] if snippet_id in sources else ""
+    url = sources[snippet_id].url if snippet_id in sources else ""
     return f"[\\[{number}\\]]({url})" if url else f"[{number}]"
 
 

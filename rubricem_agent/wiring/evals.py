@@ -22,7 +22,7 @@ from rubricem_agent.evals import answers as answerers
 from rubricem_agent.evals.budget import check_budget
 from rubricem_agent.evals.resumed_run import settle_manifest
 from rubricem_agent.evals.runner import CaseJudge, Listener, Runner, case_keys
-from rubricem_agent.evals.scoring import Logs, agree, read_labels, score_run
+from rubricem_agent.evals.scoring import EvaluationLogs, agree, read_labels, score_run
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.policy.base import Policy
@@ -80,7 +80,7 @@ def export_inspect_log(folder: Path, out: Path) -> None:
     with requires_extra("eval", "a log for `inspect view`", package="inspect-ai"):
         from rubricem_agent.evals.inspect_export import write_inspect_log
     loaded = eval_plan.reload_benchmark(folder, read_manifest(folder))
-    write_inspect_log(out, loaded, scores=read_scores(folder), answers=eval_plan.read_logs(folder)[0])
+    write_inspect_log(out, loaded, scores=read_scores(folder), answers=eval_plan.read_logs(folder).answers)
 
 
 class FinishedRun(NamedTuple):
@@ -111,7 +111,7 @@ async def run_evaluation(
         closing(Journal.open(folder / ANSWERS_FILE, AnswerRecord)) as answers,
         closing(Journal.open(folder / VERDICTS_FILE, VerdictRecord)) as verdicts,
     ):
-        logs = answers, verdicts
+        logs = EvaluationLogs(answers, verdicts)
         if config.answers_from is not None:
             # Answers are the same in every mode.
             keys = set(case_keys(manifest.inputs.ids, manifest.epochs))
@@ -137,7 +137,7 @@ async def _drive(
     planned: eval_plan.PlannedEvaluation,
     environ: Mapping[str, str],
     *,
-    logs: Logs,
+    logs: EvaluationLogs,
     listener: Listener,
     limiter_of: LimiterOf,
 ) -> Runner:
@@ -190,7 +190,7 @@ def _probes(
     planned: eval_plan.PlannedEvaluation,
     keys: Sequence[CaseKey],
     *,
-    logs: Logs,
+    logs: EvaluationLogs,
     judges: tuple[str, ...],
     tools: configs.ToolsConfig,
     environ: Mapping[str, str],
@@ -393,7 +393,7 @@ def plan_calibration(config: EvalConfig, run: Path, *, out: Path, prompts: str, 
     inputs = source.inputs
     if not source.rules.judge:
         raise UsageError(f"{run} is a run of {source.benchmark} in mode {source.mode}, which asks no judge.")
-    answered = {record.id for record in read_logs(run)[0].records if record.is_final}
+    answered = {record.id for record in read_logs(run).answers.records if record.is_final}
     ids = [example_id for example_id in inputs.ids if example_id in answered][:limit]
     if not ids:
         raise UsageError(f"{run} has no answers. Finish it with `rubricem eval {source.benchmark} --stage answers`.")

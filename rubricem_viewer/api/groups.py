@@ -14,8 +14,7 @@ class Separator(Frozen):
 
     kind: Literal["stage", "rubric", "statistic"]
     key: Text
-    """The stage, the rubric's id, or the statistic: searches, repeated searches, words of the answer, citations, tokens,
-    violations."""
+    """The stage, the rubric's id, or the name of the statistic, such as `searches`."""
     title: Text
     stage: Text
     values: tuple[float | None, ...]

@@ -1,4 +1,4 @@
-"""What a run has read stands by content: nothing of it may change under a resumed run, and old runs may be resumed."""
+"""What a run has read stands by content: nothing of it may change under a resumed run."""
 
 import json
 from pathlib import Path
@@ -33,13 +33,6 @@ def tools(folder: Path, *, text: str = "The Tall Fox is 60 m wide.", more: str =
     return path
 
 
-def forget_hashes(folder: Path) -> None:
-    """The manifest as an earlier release wrote it."""
-    manifest = json.loads((folder / "run.json").read_text())
-    del manifest["agent"]["search_sha256"], manifest["agent"]["bank_sha256"]
-    (folder / "run.json").write_text(json.dumps(manifest))
-
-
 def test_an_answer_that_was_corrected_in_place_is_not_mixed_with_the_old_ones(run, make_config, tmp_path):
     answers = dict.fromkeys(range(7), "yes")
     run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", answers)))
@@ -68,14 +61,6 @@ def test_a_run_is_not_resumed_over_another_corpus(run, tmp_path):
 
     with pytest.raises(UsageError, match=r"a search \(the settings of --tools .*\) of sha256 .* refusing to resume"):
         run(EvalConfig(benchmark="almanac", limit=1, tools=changed, out=tmp_path / "run"))
-
-
-def test_a_run_of_an_earlier_release_without_hashes_resumes(run, tmp_path):
-    config = EvalConfig(benchmark="almanac", limit=1, tools=tools(tmp_path), out=tmp_path / "run")
-    run(config)
-    forget_hashes(tmp_path / "run")
-
-    assert run(config).scores.is_complete
 
 
 def test_budgets_and_rates_of_the_tools_may_change_and_what_they_find_may_not(tmp_path):
@@ -142,8 +127,6 @@ def test_weights_that_were_changed_in_place_are_another_policy(make_config, tmp_
 
     with pytest.raises(UsageError, match=r"holds a run with a policy .* of sha256"):
         refuse_difference(tmp_path, before, wanted=plan_run(config).manifest)
-    old = before.model_copy(update={"agent": before.agent.model_copy(update={"policy_sha256": ""})})
-    refuse_difference(tmp_path, old, wanted=plan_run(config).manifest)
 
 
 def test_how_a_policy_samples_is_an_option_sent_to_the_server_and_stands_in_the_manifest(run, tmp_path):
