@@ -26,7 +26,7 @@ class Inputs(Frozen):
     criteria: Text = ""
     references: Text = ""
     beside_sha256: Text = ""
-    """Of criteria and reference articles together: their weights move numbers and stand in no prompt."""
+    """The hash of criteria and reference articles together: their weights move numbers and stand in no prompt."""
     any_version: bool = False
     with_fact: bool = False
     ids: tuple[Text, ...]

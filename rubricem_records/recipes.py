@@ -15,12 +15,12 @@ class Recipe(NamedTuple):
     """A way to train, as changes to a config: which credit, and whether the policy reflects."""
 
     name: str
-    """Also its folder's name."""
+    """The recipe's name, and that of its folder."""
     title: str
     credit: str
     meta_policy: bool
     more: Sequence[str] = ()
-    """Further changes."""
+    """Further changes, as KEY=VALUE."""
 
     @property
     def changes(self) -> tuple[str, ...]:

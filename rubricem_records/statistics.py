@@ -55,7 +55,8 @@ def bootstrap_mean(
 ) -> MeanInterval:
     """Percentile bootstrap over examples, or over clusters such as rows that share a prompt.
 
-    A cluster is drawn with all its rows.     The rows of a cluster are not independent, so that the standard error is then the spread of the resampled means.
+    A cluster is drawn with all its rows. They are not independent, so that the standard error is then the spread of the
+    resampled means.
     """
     column = _column(values)
     if clusters is not None and len(clusters) != len(column):

@@ -24,7 +24,7 @@ _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>\n?', re.DOTAL
 def make_elements(
     pieces: Sequence[ElementSegment], first: int, *, cited: Collection[str], shown: Collection[str]
 ) -> tuple[Element, ...]:
-    """At most `MAX_ELEMENTS` of a trajectory's elements from one on."""
+    """At most `MAX_ELEMENTS` of a trajectory's elements, from index `first` on."""
     calls = {number: piece.call.identity for number, piece in enumerate(pieces) if piece.call is not None}
     first_calls = {identity: number for number, identity in reversed(calls.items())}
     elements = []

@@ -39,7 +39,7 @@ class LineFollower(Generic[LineT]):
         self._is_index = is_index
         self._offset = 0
         self.header: Header | None = None
-        """Of the recording that was read last."""
+        """The header of the recording that was read last."""
         self.damaged = 0
 
     def read(self) -> tuple[list[tuple[LineSpan, LineT]], bool]:

@@ -75,8 +75,8 @@ def json_array(path: Path) -> list[RowPosition]:
     content = _parse(read_utf8(path), str(path), advice=OFFICIAL_FILE).content
     if not isinstance(content, list) or not content:
         raise FileFormatError(
-            f"{path} is not a JSON array with rows in it; this benchmark's official file is one array. Give that file, not "
-            "a JSON Lines version of it."
+            f"{path} is not a JSON array with rows in it; this benchmark's official file is one array. Give that file, "
+            "not a JSON Lines version of it."
         )
     return [RowPosition(f"{path} element {number}", element) for number, element in enumerate(content)]
 

@@ -1,7 +1,8 @@
 """The report of evaluation runs: tables in the terminal, and one page of HTML without scripts, fonts or addresses.
 
 A summary has the runs, the paper's two averages, paired comparisons of runs, and the published rows beside ours, each
-with what makes it differ. One description of the tables serves both. Text becomes HTML in `_table_html` and `_paragraph`, which escape it.
+with what makes it differ. One description of the tables serves both. Text becomes HTML in
+`_row_html`, `_table_html` and `_paragraph`, which escape it.
 """
 
 import re

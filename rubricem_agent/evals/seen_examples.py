@@ -61,8 +61,8 @@ def without_seen(inputs: Inputs, seen: Collection[str], *, drops: bool, where: s
         return inputs
     if not drops:
         raise UsageError(
-            f"{len(dropped)} of {len(inputs.ids)} examples are in {where}, the first being {dropped[0]!r}: their numbers "
-            "would not be held out. Use --drop-seen to leave them out; the report will say so."
+            f"{len(dropped)} of {len(inputs.ids)} examples are in {where}, the first being {dropped[0]!r}: their "
+            "numbers would not be held out. Use --drop-seen to leave them out; the report will say so."
         )
     kept = tuple(example_id for example_id in inputs.ids if example_id not in dropped)
     if not kept:
