@@ -18,21 +18,24 @@ def compare(
         return None
     if not (first.judges and second.judges):
         return None
-    theirs = {judge.judge: judge for judge in second.judges}
-    one = next((judge for judge in first.judges if judge.judge in theirs), first.headline)
-    other = theirs.get(one.judge, second.headline)
-    if not one.per_example.keys() & other.per_example.keys():
+    by_judge = {judge.judge: judge for judge in second.judges}
+    ours = next((judge for judge in first.judges if judge.judge in by_judge), first.headline)
+    theirs = by_judge.get(ours.judge, second.headline)
+    if not ours.per_example.keys() & theirs.per_example.keys():
         return None
-    names = (_judged_name(first, one), _judged_name(second, other))
-    notes = [ACROSS_JUDGES] * (one.judge != other.judge)
-    notes += [ACROSS_PROMPTS] * (first.manifest.has_own_prompts != second.manifest.has_own_prompts)
+    names = (_judged_name(first, ours), _judged_name(second, theirs))
+    notes = []
+    if ours.judge != theirs.judge:
+        notes.append(ACROSS_JUDGES)
+    if first.manifest.has_own_prompts != second.manifest.has_own_prompts:
+        notes.append(ACROSS_PROMPTS)
     if notes and not across_judges:
-        lack = "no judge in common" if one.judge != other.judge else "not been asked in the same words"
+        lack = "no judge in common" if ours.judge != theirs.judge else "not been asked in the same words"
         return (
             f"not compared: {names[0]} and {names[1]} have {lack}, so that a difference would be the judges' as well. "
             "Judge both by one, or use --across-judges."
         )
-    gap = paired_bootstrap(one.per_example, other.per_example, rng=rng, names=names)
+    gap = paired_bootstrap(ours.per_example, theirs.per_example, rng=rng, names=names)
     return gap.model_copy(update={"note": "; ".join(notes)})
 
 

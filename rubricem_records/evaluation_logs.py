@@ -23,8 +23,14 @@ class CaseKey(NamedTuple):
     epoch: int
 
 
-VerdictKey = tuple[CaseKey, str, str, str]
-"""Identifies a question to a judge within a run: the case, the judge, the question, and the hash of its prompt."""
+class VerdictKey(NamedTuple):
+    """Identifies a question to a judge within a run."""
+
+    case: CaseKey
+    judge: str
+    question: str
+    asked: str
+    """The hash of the prompt."""
 
 
 class AnswerRecord(Frozen):
@@ -82,7 +88,7 @@ class VerdictRecord(Frozen):
 
     @property
     def key(self) -> VerdictKey:
-        return (CaseKey(self.id, self.epoch), self.judge, self.question, self.asked)
+        return VerdictKey(CaseKey(self.id, self.epoch), self.judge, self.question, self.asked)
 
     @property
     def verdicts(self) -> tuple[str, ...]:

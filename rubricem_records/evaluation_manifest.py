@@ -29,7 +29,7 @@ class Inputs(Frozen):
     criteria: Text = ""
     references: Text = ""
     beside_sha256: Text = ""
-    """Of criteria and reference articles together: their weights move numbers and stand in no prompt."""
+    """The hash of criteria and reference articles together: their weights move numbers and stand in no prompt."""
     any_version: bool = False
     with_fact: bool = False
     ids: tuple[Text, ...]
@@ -70,8 +70,7 @@ class EvaluationManifest(Frozen):
     mode: EvaluationMode
     rules: Rules
     judges: tuple[Text, ...]
-    """BACKEND:MODEL[@URL], without the URL of the default service; earlier releases wrote the model alone. Empty where
-    nothing is judged by a model."""
+    """Each judge is BACKEND:MODEL[@URL], without the URL of the default service. Empty where no model judges."""
     prompt_hash: Text
     prompts: Text = ""
     """The folder or package of the official judge prompts; empty where the judge is asked with our own."""
@@ -95,7 +94,7 @@ class EvaluationManifest(Frozen):
 
     @property
     def label(self) -> str:
-        """The mode as it is printed beside every number: with a star where the judge is a substitute, and whose prompts."""
+        """The mode as it is printed beside every number: with a star for a substitute judge, and with whose prompts."""
         return f"{self.mode}{'*' if self.is_substituted else ''}{', own prompts' if self.has_own_prompts else ''}"
 
 
@@ -110,10 +109,7 @@ def _is_full(judge: str) -> bool:
 
 
 def judge_names_in(judges: Iterable[str]) -> dict[str, str]:
-    """How each judge is named among the others: by its model, or in full where two share the model.
-
-    A judge of an earlier release is known by its model alone, and is taken for the one that has it.
-    """
+    """How each judge is named among the others: by its model, or in full where two share the model."""
     full: dict[str, set[str]] = {}
     known = set(judges)
     for judge in filter(_is_full, known):

@@ -79,7 +79,7 @@ class Scores(Frozen):
     judges: tuple[JudgeScores, ...]
     agreements: tuple[JudgeAgreement, ...] = ()
     variance: dict[str, float] | None = None
-    """Over the epochs: `between` the examples and `within` an example."""
+    """The variance over the epochs: `between` the examples and `within` an example."""
     expected: int
     """Examples times epochs."""
     answered: int

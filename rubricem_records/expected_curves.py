@@ -54,7 +54,9 @@ class Expected(Frozen):
 
 
 def make_expected(recipe: str, logs: Sequence[RunLog], *, settings: Mapping[str, Any], made_by: str) -> Expected:
-    """The range over the runs of a recipe, at the steps that all of them evaluated; `settings` are those of any of them.
+    """The range over the runs of a recipe, at the steps that all of them evaluated.
+
+    `settings` are those of any of the runs.
 
     Raises:
         FileFormatError: the settings are not those of a local run.

@@ -12,7 +12,7 @@ _LEVELS: Sequence[Mapping[str, Any]] = json.loads(package_text("rubricem_records
 
 
 def find_levels(settings: Mapping[str, Any]) -> dict[str, float]:
-    """By name: the held-out answers of the policies to compare a run of these settings with, the lowest first."""
+    """The held-out answers of the policies to compare a run of these settings with, by name, the lowest first."""
     wanted = (settings.get("policy"), settings.get("held_out"), settings.get("data"))
     known = [level for level in _LEVELS if (level["policy"], level["held_out"], None) == wanted]
     return {level["name"]: level["answer"] for level in sorted(known, key=itemgetter("answer"))}

@@ -19,7 +19,7 @@ class LineFile:
         self._locked = -1
 
     def read(self) -> list[bytes]:
-        """The complete lines, without their line breaks; none where there is no file. A truncated last line is skipped."""
+        """The complete lines, without their line breaks; none where there is no file."""
         return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
 
     def read_rest(self) -> bytes:

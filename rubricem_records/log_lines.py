@@ -31,7 +31,7 @@ class StageMetrics(Line):
 
 
 class UpdateMetrics(Line):
-    """One optimiser step."""
+    """The measurements of one optimiser step."""
 
     loss: float
     grad_norm: float
@@ -46,12 +46,12 @@ class UpdateMetrics(Line):
 
     @property
     def entropy(self) -> float:
-        """Nats a token, over all stages."""
+        """The entropy in nats a token, over all stages."""
         return self._token_mean([stage.tokens * stage.entropy for stage in self.stages.values()])
 
     @property
     def kl(self) -> float:
-        """From the reference, nats a token, over all stages."""
+        """The KL divergence from the reference in nats a token, over all stages."""
         return self._token_mean([stage.tokens * stage.kl for stage in self.stages.values()])
 
     def _token_mean(self, sums: Sequence[float]) -> float:
@@ -75,7 +75,7 @@ class GradientMetrics(Line):
     """The task's gradient compared with the reflections', at the same weights."""
 
     cosine: float
-    """From -1 to 1; 0 where either gradient is 0."""
+    """The cosine of the two gradients, from -1 to 1; 0 where either gradient is 0."""
     task_norm: float
     """Before clipping."""
     reflection_norm: float
@@ -100,7 +100,7 @@ class StepLine(Line):
     refused: dict[str, dict[str, int]] = Field(default_factory=dict)
     """What gates and format refused in the step, counted by reason: of `rubrics` and of `reflections`."""
     spread: dict[str, float] = Field(default_factory=dict)
-    """By stage: the share of groups whose scores differ."""
+    """The share of groups whose scores differ, by stage."""
     gradients: GradientMetrics | None = None
     audit: Audit | None = None
     """None where the step was not audited."""
@@ -113,12 +113,12 @@ NumberPath = tuple[str, ...]
 
 def read_number(line: StepLine, path: NumberPath) -> float | None:
     """The number at a path of a line; None where it, or what would hold it, was not measured."""
-    found: Any = line
+    value: Any = line
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)
-        if found is None:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+        if value is None:
             return None
-    return float(found)
+    return float(value)
 
 
 ScoredBy = Literal["truth", "judge"]
@@ -129,7 +129,7 @@ class EvaluationLine(Line):
 
     step: int
     held_out: dict[str, float]
-    """By stage; of own questions, only the stages that they have rubrics for."""
+    """The mean score of each stage; own questions have only the stages that they have rubrics for."""
     valid: float
     by: ScoredBy = "truth"
 

@@ -47,6 +47,6 @@ def own_rows(all_runs: Sequence[Scores], columns: Sequence[str]) -> list[Publish
 
 
 def lifetime(judge: str) -> str:
-    """A judge with the day until which it was or will be served, in words; the judge alone where no day is announced."""
+    """A judge with the day until which it is served; the judge alone where no day is announced."""
     day, successor = SHUT_DOWN.get(judge, ("", ""))
     return f"{judge}, served until {day} (successor {successor})" if day else judge

@@ -15,12 +15,12 @@ class Recipe(NamedTuple):
     """A way to train, as changes to a config: which credit, and whether the policy reflects."""
 
     name: str
-    """Also its folder's name."""
+    """The recipe's name, and that of its folder."""
     title: str
     credit: str
     meta_policy: bool
     more: Sequence[str] = ()
-    """Further changes."""
+    """Further changes, as KEY=VALUE."""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -28,17 +28,30 @@ class Recipe(NamedTuple):
         return (f"credit={self.credit}", f"meta_policy={'true' if self.meta_policy else 'false'}", *self.more)
 
 
-_TABLE = json.loads(package_text("rubricem_records", "recipes.json"))
+class RecipeTable(NamedTuple):
+    """The recipes as recipes.json lists them."""
 
-RECIPES, _METHODS, _REFERENCES = (tuple(Recipe(**row) for row in rows) for rows in _TABLE.values())
-"""The four of the paper's ablation, the other credit methods, and the other ways to train with lessons."""
+    paper: tuple[Recipe, ...]
+    """The four of the paper's ablation."""
+    methods: tuple[Recipe, ...]
+    """The other credit methods."""
+    references: tuple[Recipe, ...]
+    """The other ways to train with lessons."""
 
-BASELINE, SS_GRPO = RECIPES[:2]
 
-METHODS = (*RECIPES[:2], *_METHODS)
+def _read_table() -> RecipeTable:
+    listed = json.loads(package_text("rubricem_records", "recipes.json"))
+    return RecipeTable(**{part: tuple(Recipe(**row) for row in rows) for part, rows in listed.items()})
+
+
+_TABLE = _read_table()
+RECIPES = _TABLE.paper
+"""The four of the paper's ablation."""
+BASELINE = next(recipe for recipe in RECIPES if recipe.name == "answer_only")
+SS_GRPO = next(recipe for recipe in RECIPES if recipe.name == "ss_grpo")
+METHODS = (BASELINE, SS_GRPO, *_TABLE.methods)
 """The credit methods."""
-
-REFERENCES = (*RECIPES[2:], *_REFERENCES)
+REFERENCES = (*(recipe for recipe in RECIPES if recipe.meta_policy), *_TABLE.references)
 """The ways to train with lessons."""
 
 KNOWN = (*METHODS, *REFERENCES)
@@ -50,12 +63,12 @@ def choose_recipes(names: str) -> tuple[Recipe, ...]:
     Raises:
         UsageError: there is no such recipe.
     """
-    sets = {"credit": METHODS, "references": (*METHODS[:2], *REFERENCES), "all": KNOWN}
+    sets = {"credit": METHODS, "references": (BASELINE, SS_GRPO, *REFERENCES), "all": KNOWN}
     if names in sets:
         return sets[names]
-    known = {one.name: one for one in KNOWN}
+    known = {recipe.name: recipe for recipe in KNOWN}
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
         if name not in known:
             raise UsageError(f"there is no method {name!r}; give {', '.join(sets)}, or some of {', '.join(known)}.")
-    return tuple(one for name, one in known.items() if name in wanted or one in METHODS[:2])
+    return tuple(recipe for recipe in KNOWN if recipe.name in wanted or recipe in (BASELINE, SS_GRPO))

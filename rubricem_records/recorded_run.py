@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.recipes import KNOWN
+from rubricem_records.recipes import KNOWN, Recipe
 from rubricem_records.run_log import RunLog, read_log
 from rubricem_records.run_settings import SETTINGS_FILE
 
@@ -23,12 +23,19 @@ class RecordedRun(NamedTuple):
     @property
     def recipe(self) -> str | None:
         """Its name in the ablation."""
-        key = (self.settings.get("credit"), self.settings.get("meta_policy"))
-        return next((one.name for one in KNOWN if (one.credit, one.meta_policy) == key and not one.more), None)
+        recipe = self._known_recipe
+        return recipe.name if recipe else None
 
     @property
     def title(self) -> str:
-        return next((one.title for one in KNOWN if one.name == self.recipe), "a training run")
+        recipe = self._known_recipe
+        return recipe.title if recipe else "a training run"
+
+    @property
+    def _known_recipe(self) -> Recipe | None:
+        wanted = (self.settings.get("credit"), self.settings.get("meta_policy"))
+        plain = (recipe for recipe in KNOWN if not recipe.more)
+        return next((recipe for recipe in plain if (recipe.credit, recipe.meta_policy) == wanted), None)
 
 
 def read_run(folder: Path) -> RecordedRun:

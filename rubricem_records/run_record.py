@@ -34,7 +34,7 @@ GROUPS, ROLLOUTS, LESSONS = "groups", "rollouts", "lessons"
 VOCABULARY_FILE = "vocabulary.json"
 
 QUESTION_CHARS = 500
-"""Of a question in an index."""
+"""The length at which a question is truncated in an index."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 """At most what a number of JSON can hold exactly."""
@@ -45,16 +45,16 @@ FourNumbers = tuple[Number, Number, Number, Number]
 
 
 class Header(Frozen):
-    """The first line of an index, and of the lessons. A newer release may say more in it, and is still known as newer."""
+    """The first line of an index, and of the lessons. Unknown fields are ignored, so that newer formats are known."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     record: int
     """The version of the format."""
     name: Text
-    """Of this recording: another one after every resume."""
+    """The name of this recording; every resume gives it another one."""
     embedder: Text = ""
-    """Of the lessons' vectors."""
+    """The name of the embedder that the lessons' vectors come from."""
 
 
 class ShownLesson(Frozen):
@@ -69,17 +69,17 @@ class GroupEntry(Frozen):
 
     step: Count
     place: Count
-    """Among the questions of its step."""
+    """Its index among the questions of its step."""
     encounter: Text = ""
     query_key: Text
     question: Text
     judge: Text = ""
     rubrics: tuple[Rubric, ...] = ()
-    """All that the group was marked by."""
+    """All rubrics that the group was scored by."""
     active: tuple[ActiveRubric, ...] = ()
-    """In use after the step, with the variance of their marks."""
+    """The rubrics in use after the step, with the variance of their scores."""
     retired: tuple[RetiredRubric, ...] = ()
-    """Taken out of use in this step."""
+    """The rubrics that were retired in this step."""
     refused: tuple[Text, ...] = ()
     proposal_failure: Text = ""
     lessons: tuple[ShownLesson, ...] = ()
@@ -90,10 +90,10 @@ class RolloutEntry(Frozen):
 
     step: Count
     place: Count
-    """Its group's place in the step."""
+    """The index of its group in the step."""
     attempt: Count
     rollout: Rollout
-    """Without its tokens."""
+    """The rollout without its tokens."""
     tokens: PackedTokens | None = None
     judged: RolloutJudgement
     true: FourNumbers | None = None
@@ -153,7 +153,7 @@ class LessonLine(Frozen):
     step: Count
     item: BankItem
     vector: Text
-    """Of its question, little-endian float32 in base64."""
+    """The vector of its question, little-endian float32 in base64."""
 
 
 Entry = TypeVar("Entry", GroupEntry, RolloutEntry)

@@ -59,7 +59,7 @@ class RunRecorder:
                 _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
             except (ValueError, KeyError, TypeError, RecursionError) as cause:
                 raise UsageError(
-                    f"a line of the record {self._folder} cannot be read, so it cannot be gone on with. Move that folder "
+                    f"a line of the record {self._folder} cannot be read, so it cannot be resumed. Move that folder "
                     f"away, and the same command begins a new one at its step; or train with {self._switch}."
                 ) from cause
 

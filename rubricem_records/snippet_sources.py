@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from rubricem_env.domain.trajectory import Origin, Trajectory
@@ -11,8 +12,12 @@ _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>', re.DOTALL)
 
 _URL_AT_END = re.compile(r"(?:^|\| )(https?://\S+)$")
 
-SnippetSource = tuple[str, str]
-"""Title and address of a snippet; both are empty where the tool did not say."""
+
+class SnippetSource(NamedTuple):
+    """Where a snippet comes from; both fields are empty where the tool did not say."""
+
+    title: str
+    url: str
 
 
 def shown_sources(trajectory: Trajectory) -> Mapping[str, SnippetSource]:
@@ -33,10 +38,10 @@ def _source(body: str) -> SnippetSource:
     """The first line is title and address, where the tool gave any."""
     head, line_break, _ = body.partition("\n")
     if not line_break:
-        return "", ""
-    found = _URL_AT_END.search(head)
-    title = head[: found.start()] if found else head
-    return restore(title).strip(" |"), _web_address(found[1]) if found else ""
+        return SnippetSource("", "")
+    url = _URL_AT_END.search(head)
+    title = head[: url.start()] if url else head
+    return SnippetSource(restore(title).strip(" |"), _web_address(url[1]) if url else "")
 
 
 def _web_address(written: str) -> str:

@@ -53,9 +53,10 @@ class RunComparison(Frozen):
 def bootstrap_mean(
     values: Sequence[float], *, rng: np.random.Generator, clusters: Sequence[Hashable] | None = None
 ) -> MeanInterval:
-    """Percentile bootstrap over examples, or over clusters such as rows that share a prompt, each drawn with all its rows.
+    """Percentile bootstrap over examples, or over clusters such as rows that share a prompt.
 
-    The rows of a cluster are not independent, so that the standard error is then the spread of the resampled means.
+    A cluster is drawn with all its rows. They are not independent, so that the standard error is then the spread of the
+    resampled means.
     """
     column = _column(values)
     if clusters is not None and len(clusters) != len(column):
@@ -131,7 +132,7 @@ def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float
     """
     if len(first) != len(second) or not first:
         raise UsageError(f"{len(first)} and {len(second)} verdicts; give two judges' verdicts on the same items.")
-    observed = sum(one == other for one, other in zip(first, second, strict=True)) / len(first)
+    observed = sum(ours == theirs for ours, theirs in zip(first, second, strict=True)) / len(first)
     labels = dict.fromkeys((*first, *second))
     expected = sum(list(first).count(label) * list(second).count(label) for label in labels) / len(first) ** 2
     return 1.0 if expected == 1 else (observed - expected) / (1 - expected)
@@ -140,12 +141,12 @@ def cohens_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float
 def kappa_interval(
     first: Sequence[str], second: Sequence[str], clusters: Sequence[Hashable], *, rng: np.random.Generator
 ) -> MeanInterval:
-    """Percentile bootstrap of Cohen's kappa over clusters, such as the verdicts on one answer, which depend on each other."""
+    """Percentile bootstrap of Cohen's kappa over clusters, such as the verdicts on one answer."""
     index = {cluster: row for row, cluster in enumerate(dict.fromkeys(clusters))}
     of_label = {label: column for column, label in enumerate(dict.fromkeys((*first, *second)))}
     counts = np.zeros((len(index), len(of_label), len(of_label)))
-    for cluster, one, other in zip(clusters, first, second, strict=True):
-        counts[index[cluster], of_label[one], of_label[other]] += 1
+    for cluster, ours, theirs in zip(clusters, first, second, strict=True):
+        counts[index[cluster], of_label[ours], of_label[theirs]] += 1
     drawn = counts[rng.integers(0, len(index), size=(DRAWS, len(index)))].sum(axis=1)
     shares = drawn / drawn.sum(axis=(1, 2), keepdims=True)
     observed = np.trace(shares, axis1=1, axis2=2)

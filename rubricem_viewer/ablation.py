@@ -38,7 +38,7 @@ class RecipeResult(Frozen):
     steps_to_baseline: int | None
     """The first evaluated step at which the mean over seeds reaches what answer-only GRPO reaches at the end."""
     seconds: float
-    """Of the steps of one run, on average, while others ran beside it."""
+    """The mean time of the steps of one run, while others ran beside it."""
     curve: tuple[CurvePoint, ...]
 
 

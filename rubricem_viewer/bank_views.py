@@ -24,8 +24,8 @@ MAX_USES = 100
 SCORE_NAMES = ("diagnosis", "specificity", "scope", "within", "cross", "utility")
 
 READ_ONLY = (
-    "This is the bank as the run has recorded it, as of step {step}; the run itself holds it in memory, so it cannot be "
-    "changed from here."
+    "This is the bank as the run has recorded it, as of step {step}; the run itself holds it in memory, so it cannot "
+    "be changed from here."
 )
 
 
@@ -59,16 +59,21 @@ class BankViews:
         return READ_ONLY.format(step=self._recorded.step) if self._recorded is not None else ""
 
     def _select(self, text: str, status: ItemStatus | None) -> tuple[Counter[str], Sequence[BankItem]]:
-        """How many items of each status there are now, and those that contain the text and have the status, newest first."""
+        """How many items each status has now, and the items that contain the text and have the status, newest first."""
         wanted = text.casefold().strip()
         with self._lock:
             mark = self.bank.state_mark
             if mark != self._mark:
-                self._items, self._mark, self._folded = self.bank.items()[::-1], mark, None
+                self._items = self.bank.items()[::-1]
+                self._mark = mark
+                self._folded = None
                 self._counts = Counter(item.status for item in self._items)
             if wanted and self._folded is None:
                 reflections = (item.reflection for item in self._items)
-                self._folded = [f"{one.question}\n{one.rubrics}\n{one.takeaways}".casefold() for one in reflections]
+                self._folded = [
+                    f"{reflection.question}\n{reflection.rubrics}\n{reflection.takeaways}".casefold()
+                    for reflection in reflections
+                ]
             counts, items, folded = self._counts, self._items, self._folded
         if wanted and folded:
             items = [item for item, words in zip(items, folded, strict=True) if wanted in words]
@@ -88,7 +93,7 @@ class BankViews:
             page=wanted.page,
             size=wanted.size,
             rows=rows,
-            counts={one: counts[one] for one in STATUSES},
+            counts={status: counts[status] for status in STATUSES},
             editable=self.is_editable,
             note=self.note,
         )
@@ -100,8 +105,8 @@ class BankViews:
             UsageError: the bank's embedder is not here.
         """
         uses = self._uses()
-        found = self.bank.search(text, limit=limit)
-        rows = tuple(_row(hit.item, uses[hit.item.id], hit.similarity) for hit in found)
+        hits = self.bank.search(text, limit=limit)
+        rows = tuple(_row(hit.item, uses[hit.item.id], hit.similarity) for hit in hits)
         counts, _ = self._select("", None)
         return self._page(rows, counts, PageFilter(size=limit), matched=len(rows))
 

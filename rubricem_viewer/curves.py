@@ -154,7 +154,7 @@ def compare_runs(
     split = [[single for figure in make_figures(run) for single in _split(figure)] for _, run in runs]
     keys = dict.fromkeys(figure.key for figures in split for figure in figures)
     flat = [flatten_settings(run.settings) for _, run in runs]
-    settings = {name: tuple(one.get(name, "")[:MAX_VALUE] for one in flat) for name in sorted(set().union(*flat))}
+    settings = {name: tuple(of_run.get(name, "")[:MAX_VALUE] for of_run in flat) for name in sorted(set().union(*flat))}
     return Comparison(
         runs=tuple(card for card, _ in runs),
         policies=tuple(policies),
@@ -179,11 +179,11 @@ def _split(figure: Figure) -> list[Figure]:
 
 
 def _merge(key: str, cards: Sequence[RunCard], split: Sequence[Sequence[Figure]]) -> Figure:
-    found = [next((figure for figure in figures if figure.key == key), None) for figures in split]
-    first = next(figure for figure in found if figure is not None)
+    of_runs = [next((figure for figure in figures if figure.key == key), None) for figures in split]
+    first = next(figure for figure in of_runs if figure is not None)
     curves = tuple(
         curve.model_copy(update={"name": card.name, "run": card.id, "dashed": False})
-        for card, figure in zip(cards, found, strict=True)
+        for card, figure in zip(cards, of_runs, strict=True)
         if figure is not None
         for curve in figure.curves
     )

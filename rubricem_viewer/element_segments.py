@@ -38,7 +38,7 @@ class ElementSegment(NamedTuple):
     """Parts of a plan or a review: name, start and end in the text."""
     call: ToolCall | None = None
     segment: Segment | None = None
-    """Of a tool's answer."""
+    """The recorded segment of a tool's answer."""
 
     @property
     def end(self) -> int:

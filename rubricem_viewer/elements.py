@@ -24,7 +24,7 @@ _SNIPPET = re.compile(r'<snippet id="([^"]{1,40})">(.*?)</snippet>\n?', re.DOTAL
 def make_elements(
     pieces: Sequence[ElementSegment], first: int, *, cited: Collection[str], shown: Collection[str]
 ) -> tuple[Element, ...]:
-    """At most `MAX_ELEMENTS` of a trajectory's elements from one on."""
+    """At most `MAX_ELEMENTS` of a trajectory's elements, from index `first` on."""
     calls = {number: piece.call.identity for number, piece in enumerate(pieces) if piece.call is not None}
     first_calls = {identity: number for number, identity in reversed(calls.items())}
     elements = []
@@ -83,7 +83,7 @@ def _citations(answer: str, shown: Collection[str]) -> tuple[CitationView, ...]:
             claim=citation.claim[:MAX_TEXT],
             start=count_units(answer[: citation.start]),
             end=count_units(answer[: citation.end]),
-            known=tuple(one for one in citation.ids if one in shown),
+            known=tuple(snippet_id for snippet_id in citation.ids if snippet_id in shown),
         )
         for citation in islice(find_citations(answer), MAX_CITATIONS)
     )

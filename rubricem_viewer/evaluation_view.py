@@ -63,7 +63,7 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> Evaluat
 
 def _comparisons(run: RunFolder, scores: Scores, others: Sequence[RunFolder]) -> tuple[RunComparison, ...]:
     """Every other run that a judge of this one has scored; a run that cannot be read is left out."""
-    found = []
+    comparisons = []
     for other in others:
         with suppress(FileFormatError):
             theirs = None if other.id == run.id else stored_scores(other)
@@ -71,5 +71,5 @@ def _comparisons(run: RunFolder, scores: Scores, others: Sequence[RunFolder]) ->
                 first, second = name_judges([scores, theirs])
                 gap = compare(first, second, np.random.default_rng(0))
                 if isinstance(gap, RunComparison):
-                    found.append(gap.model_copy(update={"second": f"{gap.second} ({other.name})"}))
-    return tuple(found)
+                    comparisons.append(gap.model_copy(update={"second": f"{gap.second} ({other.name})"}))
+    return tuple(comparisons)

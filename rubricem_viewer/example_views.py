@@ -62,10 +62,10 @@ def make_rows(run: RunFolder) -> list[ExampleRow]:
     judges = [judge.per_example for judge in scores.judges] if scores else []
     rows = []
     for answer in run.answers.rows():
-        found = [one.get(answer.example) for one in judges]
-        given = [score for score in found if score is not None]
+        by_judge = [scores_of.get(answer.example) for scores_of in judges]
+        given = [score for score in by_judge if score is not None]
         update = {
-            "scores": tuple(number_or_none(score) for score in found),
+            "scores": tuple(number_or_none(score) for score in by_judge),
             "disagreement": number_or_none(max(given) - min(given)) if len(given) > 1 else None,
         }
         rows.append(answer.model_copy(update=update))

@@ -15,9 +15,9 @@ ScoreBound = Annotated[float | None, Field(ge=0, le=1)]
 
 
 class PageFilter(Frozen):
-    """Which rows of a list are wanted, and which page of them: the parameters of a request, so unknown ones are ignored.
+    """Which rows of a list are wanted, and which page of them.
 
-    None, 0 and "" ask for nothing.
+    The fields are the parameters of a request, so unknown ones are ignored. None, 0 and "" ask for nothing.
     """
 
     model_config = ConfigDict(strict=False, extra="ignore")

@@ -1,11 +1,10 @@
 """Shows a group of attempts side by side."""
 
 from rubricem_env.domain.base import Stage
-from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_viewer.api.groups import GroupRollout, GroupView
 from rubricem_viewer.api.trajectories import TrajectoryRow
 from rubricem_viewer.run_folder import RunFolder
-from rubricem_viewer.separators import find_separators
+from rubricem_viewer.separators import GroupMember, find_separators
 from rubricem_viewer.shown_numbers import stage_scores
 from rubricem_viewer.stage_views import rubrics_of
 from rubricem_viewer.trajectory_rows import make_row
@@ -26,10 +25,10 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> Group
         group = record.read_group(number)
         rows = record.table.of_group(number).tolist()
         rollouts = [(make_row(record, row), record.read_rollout(row)) for row in rows]
-    members = [(row, one, parse_trajectory(one.rollout.trajectory)) for row, one in rollouts]
-    ordered = sorted(members, key=lambda member: _rank(member[0], sort))
+    members = [GroupMember(row, entry, entry.rollout.parsed) for row, entry in rollouts]
+    ordered = sorted(members, key=lambda member: _rank(member.row, sort))
     rubrics = rubrics_of(group)
-    separators = sorted(find_separators(ordered, rubrics), key=lambda one: -one.spread)
+    separators = sorted(find_separators(ordered, rubrics), key=lambda separator: -separator.spread)
     return GroupView(
         id=group_id,
         step=group.step,

@@ -20,8 +20,8 @@ def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[Les
     gains = []
     earlier: dict[str, int] = {}
     for number, group in enumerate(record.groups):
-        found = next((lesson for lesson in group.lessons if lesson.item == item), None)
-        if found is None:
+        shown = next((lesson for lesson in group.lessons if lesson.item == item), None)
+        if shown is None:
             earlier[group.query_key] = number
             continue
         before = earlier.get(group.query_key)
@@ -36,7 +36,7 @@ def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[Les
                 question=group.question,
                 question_key=group.query_key,
                 own_question=group.query_key == key,
-                similarity=found.similarity,
+                similarity=shown.similarity,
                 scores=stage_scores(scores.tolist()),
                 before=stage_scores(other.tolist()) if other is not None else StageScores(),
             )

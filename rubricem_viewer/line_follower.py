@@ -5,7 +5,7 @@ A follower of an index returns each whole line once, and all lines again after a
 
 import os
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,8 +18,13 @@ _MAX_HEADER = 65_536
 
 LineT = TypeVar("LineT", bound=Frozen)
 
-LineSpan = tuple[int, int]
-"""Offset and size of a line of a file."""
+
+class LineSpan(NamedTuple):
+    """Where a line lies in its file."""
+
+    offset: int
+    size: int
+    """The bytes of the line, without its line break."""
 
 
 class LineFollower(Generic[LineT]):
@@ -34,11 +39,11 @@ class LineFollower(Generic[LineT]):
         self._is_index = is_index
         self._offset = 0
         self.header: Header | None = None
-        """Of the recording that was read last."""
+        """The header of the recording that was read last."""
         self.damaged = 0
 
     def read(self) -> tuple[list[tuple[LineSpan, LineT]], bool]:
-        """The lines that were added, each after its place, and whether others have replaced those that were read before.
+        """The lines that were added, each after its span, and whether they replace those that were read before.
 
         Raises:
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
@@ -72,7 +77,7 @@ class LineFollower(Generic[LineT]):
         lines = []
         for line in content.splitlines(keepends=True):
             try:
-                lines.append(((at, len(line) - 1), self._kind.model_validate_json(line)))
+                lines.append((LineSpan(at, len(line) - 1), self._kind.model_validate_json(line)))
             except ValidationError:
                 self.damaged += 1
             at += len(line)

@@ -22,8 +22,8 @@ def list_questions(run: RunFolder, wanted: PageFilter) -> QuestionPage:
         groups: dict[str, list[int]] = {}
         for number, head in enumerate(record.groups):
             groups.setdefault(head.query_key, []).append(number)
-        found = record.questions_with(wanted.q)
-        matched = [key for key in groups if key in found]
+        containing = record.questions_with(wanted.q)
+        matched = [key for key in groups if key in containing]
         return QuestionPage(
             total=len(groups),
             matched=len(matched),

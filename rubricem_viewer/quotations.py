@@ -34,13 +34,13 @@ def find_quotations(
     reason: str, parsed: ParsedTrajectory, stage: Stage, *, policy_pieces: PolicyPieces
 ) -> tuple[Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
-    found = []
+    passages = []
     text, within = parsed.policy_text, parsed.spans.get(stage)
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
         start = text.find(quoted, within.start, within.end) if within else -1
         start = text.find(quoted) if start < 0 else start
         passage = locate(policy_pieces, start, start + len(quoted)) if start >= 0 and quoted else None
-        if passage is not None and passage not in found:
-            found.append(passage)
-    return tuple(found)
+        if passage is not None and passage not in passages:
+            passages.append(passage)
+    return tuple(passages)

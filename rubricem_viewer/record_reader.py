@@ -39,7 +39,8 @@ _WRITTEN = {
 _HEAD_FIELDS = RolloutHead.model_fields
 
 _HEAD_LINE = re.compile(
-    rb"(?m)^{%b}\n" % ",".join(f'"{name}":{_WRITTEN[one.annotation]}' for name, one in _HEAD_FIELDS.items()).encode()
+    rb"(?m)^{%b}\n"
+    % ",".join(f'"{name}":{_WRITTEN[field.annotation]}' for name, field in _HEAD_FIELDS.items()).encode()
 )
 """A line of the index as the recorder writes nearly all; others are read one by one."""
 
@@ -107,10 +108,10 @@ class RunRecordReader:
         group_id, _, attempt = rollout_id.rpartition("-")
         group = self._group_numbers.get(group_id)
         rows = self.table.of_group(group) if group is not None and attempt.isdecimal() else np.array([], dtype=np.intp)
-        found = [row for row in rows.tolist() if str(self.table.rows["attempt"][row]) == attempt]
-        if not found:
+        matching = [row for row in rows.tolist() if str(self.table.rows["attempt"][row]) == attempt]
+        if not matching:
             raise NotThereError(f"this run has recorded no trajectory {rollout_id[:40]!r}.")
-        return int(found[0])
+        return int(matching[0])
 
     def read_group(self, number: int) -> GroupEntry:
         """A group whole, from its file."""
@@ -125,7 +126,7 @@ class RunRecordReader:
     def questions_with(self, text: str) -> set[str]:
         """The keys of the questions that contain the text, in capitals or not."""
         folded = text.casefold().strip()
-        return {key for key, one in self.questions.items() if folded in one.casefold()}
+        return {key for key, question in self.questions.items() if folded in question.casefold()}
 
     def groups_of(self, question: str) -> Sequence[int]:
         """The groups of a question, in the order of steps.
@@ -151,10 +152,10 @@ class RunRecordReader:
 
     def _columns(self, lines: bytes) -> dict[str, Sequence[Any]]:
         """The fields of heads by name; all lines at once, unless one of them is written in another way."""
-        found = _HEAD_LINE.findall(lines)
-        if len(found) == lines.count(b"\n"):
+        written = _HEAD_LINE.findall(lines)
+        if len(written) == lines.count(b"\n"):
             with suppress(ValueError):
-                columns = [json.loads(b"[%b]" % b",".join(column)) for column in zip(*found, strict=True)]
+                columns = [json.loads(b"[%b]" % b",".join(column)) for column in zip(*written, strict=True)]
                 return dict(zip(_HEAD_FIELDS, columns, strict=True))
         heads = [head for _, head in self._rollout_index.parse(lines, 0)]
         return {name: [getattr(head, name) for head in heads] for name in _HEAD_FIELDS}

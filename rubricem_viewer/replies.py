@@ -17,7 +17,7 @@ def answer(request: Request, model: Frozen) -> Response:
     """A value; 304 without a body where the asker has the same one."""
     body = model.model_dump_json().encode()
     tag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    known = [written.strip().removeprefix("W/") for written in request.headers.get("if-none-match", "").split(",")]
     if request.method == "GET" and tag in known:
         return Response(status_code=304, headers={"etag": tag})
     return Response(body, media_type=JSON, headers={"etag": tag})

@@ -44,8 +44,8 @@ class RolloutTable:
 
     def of_group(self, group: int) -> Rows:
         """The rollouts of a group, by attempt."""
-        found = np.flatnonzero(self.rows["group"] == group)
-        return found[np.argsort(self.rows["attempt"][found], kind="stable")]
+        members = np.flatnonzero(self.rows["group"] == group)
+        return members[np.argsort(self.rows["attempt"][members], kind="stable")]
 
     def select(self, wanted: RolloutFilter, groups: npt.NDArray[np.bool_] | None = None) -> Rows:
         """The numbers of the rows that pass, in the requested order; rows without a score come last by score.
@@ -69,15 +69,15 @@ class RolloutTable:
                 mask &= np.greater_equal(column, low)
             if high is not None:
                 mask &= np.less_equal(column, high)
-        found = np.flatnonzero(mask)
-        attempt, place, step = (rows[name][found] for name in ("attempt", "place", "step"))
+        passing = np.flatnonzero(mask)
+        attempt, place, step = (rows[name][passing] for name in ("attempt", "place", "step"))
         if wanted.sort == "newest":
-            return found[np.lexsort((attempt, place, -step))]
-        found = found[np.lexsort((attempt, place, step))]
+            return passing[np.lexsort((attempt, place, -step))]
+        passing = passing[np.lexsort((attempt, place, step))]
         if wanted.sort == "oldest":
-            return found
-        signed = value[found] if wanted.sort == "worst" else -value[found]
-        return found[np.argsort(np.nan_to_num(signed, nan=np.inf), kind="stable")]
+            return passing
+        signed = value[passing] if wanted.sort == "worst" else -value[passing]
+        return passing[np.argsort(np.nan_to_num(signed, nan=np.inf), kind="stable")]
 
 
 def mean_of(scores: npt.NDArray[FloatT], axis: int = 1) -> npt.NDArray[FloatT]:

@@ -1,6 +1,7 @@
 """Shows what became of every rubric of a question."""
 
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.separation import score_variance
@@ -12,10 +13,16 @@ from rubricem_viewer.stage_views import rubrics_of
 from rubricem_viewer.trajectory_view import MAX_QUESTION
 
 MAX_GROUPS = 200
-"""Of one question's history: the latest."""
+"""How many groups of a question are shown: the latest ones."""
 
-JudgedGroup = tuple[str, GroupEntry, Sequence[RolloutEntry]]
-"""A group's id and entry with its rollouts, by attempt."""
+
+class HistoricGroup(NamedTuple):
+    """A group that met the question."""
+
+    id: str
+    entry: GroupEntry
+    rollouts: Sequence[RolloutEntry]
+    """Its rollouts, by attempt."""
 
 
 def view_history(run: RunFolder, question_key: str) -> RubricHistory:
@@ -26,15 +33,15 @@ def view_history(run: RunFolder, question_key: str) -> RubricHistory:
     """
     record = run.record
     with record.lock:
-        groups: list[JudgedGroup] = []
+        groups: list[HistoricGroup] = []
         for number in record.groups_of(question_key)[-MAX_GROUPS:]:
             rollouts = [record.read_rollout(row) for row in record.table.of_group(number).tolist()]
-            groups.append((record.groups[number].id, record.read_group(number), rollouts))
+            groups.append(HistoricGroup(record.groups[number].id, record.read_group(number), rollouts))
     rubrics: dict[str, Rubric] = {}
     for _, entry, _ in groups:
         rubrics |= rubrics_of(entry)
     ordered = sorted(rubrics.values(), key=lambda rubric: (rubric.stage.position, rubric.provenance.step))
-    last = groups[-1][1]
+    last = groups[-1].entry
     return RubricHistory(
         key=last.query_key,
         question=last.question[:MAX_QUESTION],
@@ -52,13 +59,13 @@ def view_history(run: RunFolder, question_key: str) -> RubricHistory:
     )
 
 
-def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
+def _life(rubric: Rubric, groups: Sequence[HistoricGroup]) -> RubricLife:
     events: list[RubricEvent] = []
     fate: Fate
     for group_id, entry, rollouts in groups:
-        known = next((one for one in entry.active if one.rubric.id == rubric.id), None)
-        gone = next((one for one in entry.retired if one.last.rubric.id == rubric.id), None)
-        is_persistent = rubric.persistent and any(one.id == rubric.id for one in entry.rubrics)
+        known = next((active for active in entry.active if active.rubric.id == rubric.id), None)
+        gone = next((retired for retired in entry.retired if retired.last.rubric.id == rubric.id), None)
+        is_persistent = rubric.persistent and any(used.id == rubric.id for used in entry.rubrics)
         if gone is not None:
             fate = "retired"
         elif known is None and not is_persistent:
@@ -85,8 +92,5 @@ def _life(rubric: Rubric, groups: Sequence[JudgedGroup]) -> RubricLife:
             )
         )
     is_retired = bool(events) and events[-1].fate == "retired"
-    return RubricLife(
-        rubric=rubric,
-        status="persistent" if rubric.persistent else "retired" if is_retired else "active",
-        events=tuple(events),
-    )
+    status: Literal["persistent", "active", "retired"] = "retired" if is_retired else "active"
+    return RubricLife(rubric=rubric, status="persistent" if rubric.persistent else status, events=tuple(events))

@@ -69,10 +69,10 @@ class RunFolder:
 
 def _mark(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def stored_scores(run: RunFolder) -> Scores | None:

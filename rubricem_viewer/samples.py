@@ -60,7 +60,8 @@ def sample_record(run: RunFolder) -> Answers:
     for question in chosen:
         history = view_history(run, question.key)
         answers[f"{base}/questions/{question.key}"] = history
-        groups += [view_group(run, one) for one in dict.fromkeys((history.steps[0].group, history.steps[-1].group))]
+        first_and_last = dict.fromkeys((history.steps[0].group, history.steps[-1].group))
+        groups += [view_group(run, group_id) for group_id in first_and_last]
     answers |= {f"{base}/groups/{group.id}": group for group in groups}
     rows: list[TrajectoryRow] = []
     attempts = (rollout.row for group in groups for rollout in group.rollouts)

@@ -1,7 +1,7 @@
 """Finds what separates the attempts of a group."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,43 +15,63 @@ from rubricem_viewer.api.groups import Separator
 from rubricem_viewer.api.trajectories import TrajectoryRow
 from rubricem_viewer.shown_numbers import number_or_none
 
-Member = tuple[TrajectoryRow, RolloutEntry, ParsedTrajectory]
-"""One rollout of a group."""
 
-_Compared = tuple[Literal["stage", "rubric", "statistic"], str, str, str, Sequence[float | None], float]
-"""Kind, key, title and stage of a separator, its value for each attempt, and the range of such values."""
+class GroupMember(NamedTuple):
+    """One rollout of a group."""
+
+    row: TrajectoryRow
+    entry: RolloutEntry
+    parsed: ParsedTrajectory
 
 
-def find_separators(members: Sequence[Member], rubrics: Mapping[str, Rubric]) -> Iterator[Separator]:
+class ComparedValues(NamedTuple):
+    """Something that may differ between the attempts of a group."""
+
+    kind: Literal["stage", "rubric", "statistic"]
+    key: str
+    title: str
+    stage: str
+    values: Sequence[float | None]
+    """The value of each attempt."""
+    scale: float = 1.0
+    """The range of such values."""
+
+
+def find_separators(members: Sequence[GroupMember], rubrics: Mapping[str, Rubric]) -> Iterator[Separator]:
     """What differs between the attempts; what is the same in all is left out."""
-    means = [row.mean for row, _, _ in members]
-    stage_scores = [dict(row.scores) for row, _, _ in members]
-    compared: list[_Compared] = [
-        ("stage", stage.value, stage.value, stage.value, [scores[stage.value] for scores in stage_scores], 1.0)
-        for stage in STAGES
-    ]
-    for rubric in rubrics.values():
-        scores = [
-            {one.rubric_id: one.score for one in entry.judged.rubric_scores}.get(rubric.id) for _, entry, _ in members
-        ]
-        met = [None if score is None else fulfillment(rubric, score) for score in scores]
-        compared.append(("rubric", rubric.id, rubric.title, rubric.stage.value, met, 1.0))
-    for name, read in _STATISTICS.items():
-        counts = [float(read(row, parsed)) for row, _, parsed in members]
-        compared.append(("statistic", name, name, "", counts, max(counts, default=0.0)))
-    for kind, key, title, of_stage, values, scale in compared:
-        given = [value for value in values if value is not None]
-        spread = float(np.std(given)) / scale if given and scale > 0 else 0.0
+    means = [member.row.mean for member in members]
+    for compared in (*_stages(members), *_rubrics(members, rubrics), *_statistics(members)):
+        given = [value for value in compared.values if value is not None]
+        spread = float(np.std(given)) / compared.scale if given and compared.scale > 0 else 0.0
         if spread > 0:
             yield Separator(
-                kind=kind,
-                key=key,
-                title=title,
-                stage=of_stage,
-                values=tuple(number_or_none(value) for value in values),
+                kind=compared.kind,
+                key=compared.key,
+                title=compared.title,
+                stage=compared.stage,
+                values=tuple(number_or_none(value) for value in compared.values),
                 spread=round(spread, 4),
-                agreement=_correlation(values, means),
+                agreement=_correlation(compared.values, means),
             )
+
+
+def _stages(members: Sequence[GroupMember]) -> Iterator[ComparedValues]:
+    scores = [dict(member.row.scores) for member in members]
+    for stage in map(str, STAGES):
+        yield ComparedValues("stage", stage, stage, stage, [of_stages[stage] for of_stages in scores])
+
+
+def _rubrics(members: Sequence[GroupMember], rubrics: Mapping[str, Rubric]) -> Iterator[ComparedValues]:
+    scores = [{score.rubric_id: score.score for score in member.entry.judged.rubric_scores} for member in members]
+    for rubric in rubrics.values():
+        met = [fulfillment(rubric, given[rubric.id]) if rubric.id in given else None for given in scores]
+        yield ComparedValues("rubric", rubric.id, rubric.title, rubric.stage.value, met)
+
+
+def _statistics(members: Sequence[GroupMember]) -> Iterator[ComparedValues]:
+    for name, count in _STATISTICS.items():
+        counts = [float(count(member.row, member.parsed)) for member in members]
+        yield ComparedValues("statistic", name, name, "", counts, scale=max(counts, default=0.0))
 
 
 def _correlation(values: Sequence[float | None], means: Sequence[float | None]) -> float | None:

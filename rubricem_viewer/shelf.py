@@ -60,7 +60,7 @@ class RunShelf:
     def runs(self) -> list[RunFolder]:
         """All runs there are now, in the order of their names."""
         with self._lock:
-            found: dict[str, RunFolder] = {}
+            present: dict[str, RunFolder] = {}
             for folder in sorted(_folders(self.root)):
                 kind = kind_of(folder)
                 if kind is None:
@@ -72,9 +72,9 @@ class RunShelf:
                 if known is None or known.kind != kind:
                     shown_name = written.decode("utf-8", "replace")
                     known = RunFolder(folder, kind, run_id=run_id, name=shown_name, make_search=self._make_search)
-                found[run_id] = known
-            self._runs = found
-            return list(found.values())
+                present[run_id] = known
+            self._runs = present
+            return list(present.values())
 
     def find(self, run_id: str) -> RunFolder:
         """The run of an id.
@@ -86,10 +86,10 @@ class RunShelf:
             known = self._runs.get(run_id)
         if known is not None and kind_of(known.folder) == known.kind:
             return known
-        found = next((run for run in self.runs() if run.id == run_id), None)
-        if found is None:
+        listed = next((run for run in self.runs() if run.id == run_id), None)
+        if listed is None:
             raise NotThereError(f"there is no run {run_id[:40]!r} under {self.root}.")
-        return found
+        return listed
 
     def has_bank(self, run: RunFolder) -> bool:
         return self._bank_folder(run) is not None or run.bank.is_there

@@ -28,9 +28,11 @@ def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> 
         total=entry.tokens.length,
         offset=offset,
         prompt_length=entry.tokens.prompt_length,
-        texts=tuple(vocabulary[one] if 0 <= one < len(vocabulary) else f"#{one}" for one in ids),
+        texts=tuple(vocabulary[token] if 0 <= token < len(vocabulary) else f"#{token}" for token in ids),
         stages=tuple(stages),
-        logprobs=tuple(round(one, 3) if at >= 0 else None for one, at in zip(logprobs, stages, strict=True)),
+        logprobs=tuple(
+            round(logprob, 3) if stage >= 0 else None for logprob, stage in zip(logprobs, stages, strict=True)
+        ),
         advantages=tuple(credit[stage] if -1 <= stage < 4 else None for stage in stages),
     )
 

@@ -14,14 +14,14 @@ def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
     """A page of the trajectories that pass."""
     record = run.record
     with record.lock:
-        found = record.table.select(wanted, _wanted_groups(record, wanted))
+        matched = record.table.select(wanted, _wanted_groups(record, wanted))
         steps = record.table.rows["step"]
         return TrajectoryPage(
             total=len(steps),
-            matched=len(found),
+            matched=len(matched),
             page=wanted.page,
             size=wanted.size,
-            rows=tuple(make_row(record, row) for row in found[wanted.rows].tolist()),
+            rows=tuple(make_row(record, row) for row in matched[wanted.rows].tolist()),
             endings=tuple(filter(None, record.table.endings)),
             steps=(int(steps.min()), int(steps.max())) if len(steps) else None,
         )

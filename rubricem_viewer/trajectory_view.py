@@ -32,21 +32,21 @@ def view_trajectory(parsed: ParsedTrajectory, row: TrajectoryRow, *, from_elemen
 
 def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
     """Where something begins: in an element, or at the start of the next one."""
-    found = next(((number, piece) for number, piece in policy_pieces if start < piece.end), None)
-    return locate([found], max(start, found[1].start), start) if found else None
+    following = next(((number, piece) for number, piece in policy_pieces if start < piece.end), None)
+    return locate([following], max(start, following[1].start), start) if following else None
 
 
 def _violations(parsed: ParsedTrajectory, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
     starts = [0, *accumulate(len(turn.text) for turn in parsed.turns)]
     return tuple(
         ViolationView(
-            code=found.code.value,
-            turn=found.turn,
-            message=found.message,
-            strict=found.code in STRICT,
-            passage=_begin(policy_pieces, starts[found.turn - 1] + found.start)
-            if 0 < found.turn <= len(starts)
+            code=violation.code.value,
+            turn=violation.turn,
+            message=violation.message,
+            strict=violation.code in STRICT,
+            passage=_begin(policy_pieces, starts[violation.turn - 1] + violation.start)
+            if 0 < violation.turn <= len(starts)
             else None,
         )
-        for found in parsed.violations[:MAX_VIOLATIONS]
+        for violation in parsed.violations[:MAX_VIOLATIONS]
     )

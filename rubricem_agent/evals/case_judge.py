@@ -164,4 +164,4 @@ def hash_of(question: GradingQuestion) -> str:
 
 def verdict_key(key: CaseKey, judge: str, *, question: GradingQuestion) -> VerdictKey:
     """The key of a question in the log."""
-    return (key, judge, question.key, hash_of(question))
+    return VerdictKey(key, judge, question.key, hash_of(question))

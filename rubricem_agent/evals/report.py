@@ -1,7 +1,8 @@
 """The report of evaluation runs: tables in the terminal, and one page of HTML without scripts, fonts or addresses.
 
 A summary has the runs, the paper's two averages, paired comparisons of runs, and the published rows beside ours, each
-with what makes it differ. One description of the tables serves both. Text becomes HTML in `_table_html` and `_paragraph`, which escape it.
+with what makes it differ. One description of the tables serves both. Text becomes HTML in
+`_row_html`, `_table_html` and `_paragraph`, which escape it.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from importlib import resources
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -57,12 +59,12 @@ def summarize(runs: Sequence[Scores], *, across_judges: bool = False) -> Summary
     """The runs in the order given; those that have no judge in common are compared only `across_judges`."""
     runs = name_judges(runs)
     rng = np.random.default_rng(0)
-    pairs = [compare(one, other, rng, across_judges=across_judges) for one, other in combinations(runs, 2)]
+    pairs = [compare(first, second, rng, across_judges=across_judges) for first, second in combinations(runs, 2)]
     return Summary(
         runs=tuple(runs),
         averages=_averages(runs),
-        comparisons=tuple(one for one in pairs if isinstance(one, RunComparison)),
-        not_compared=tuple(one for one in pairs if isinstance(one, str)),
+        comparisons=tuple(pair for pair in pairs if isinstance(pair, RunComparison)),
+        not_compared=tuple(pair for pair in pairs if isinstance(pair, str)),
         published=published_tables([title_of(run) for run in runs]),
     )
 
@@ -88,8 +90,13 @@ def _averages(runs: Sequence[Scores]) -> tuple[Average, ...]:
     return tuple(averages)
 
 
-ReportTable = tuple[str, Sequence[str], Sequence[Sequence[str]]]
-"""Title, headings and rows."""
+class ReportTable(NamedTuple):
+    """A table of the terminal and of the page."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
 
 _QUIET = (":n_samples", ":bootstrap_std", ":std")
 """Suffixes of numbers that are shown in the row of another number."""
@@ -99,17 +106,19 @@ def _run_tables(run: Scores) -> Iterator[ReportTable]:
     """What the page alone shows of a run: every metric, how answers were found, its cost, and what it was made from."""
     for judge in run.judges:
         metrics = [_metric_row(judge, name) for name in judge.metrics if not name.endswith(_QUIET)]
-        yield f"Judge: {judge.judge}", ("metric", "score", ""), metrics
-        yield "As the official scorer prints it", ("name", "text"), list(judge.texts.items())
+        yield ReportTable(f"Judge: {judge.judge}", ("metric", "score", ""), metrics)
+        yield ReportTable("As the official scorer prints it", ("name", "text"), list(judge.texts.items()))
     for heading, counts in (("answer found in", run.found), ("episode ended by", run.endings)):
-        yield "", (heading, "count"), [(which, str(count)) for which, count in counts.items()]
-    yield (
+        yield ReportTable("", (heading, "count"), [(which, str(count)) for which, count in counts.items()])
+    yield ReportTable(
         "Cost",
         ("stage", "model", "calls", "tokens read", "tokens written", "dollars"),
         [(cost.stage, cost.model or "-", *cost_cells(cost)) for cost in run.costs],
     )
     made_from = flatten_settings(run.manifest.model_dump(mode="json", exclude={"inputs": {"ids"}}))
-    yield "What it was made from", ("", ""), [(name, value.strip('"')) for name, value in made_from.items()]
+    yield ReportTable(
+        "What it was made from", ("", ""), [(name, value.strip('"')) for name, value in made_from.items()]
+    )
 
 
 def _metric_row(judge: JudgeScores, name: str) -> tuple[str, str, str]:
@@ -153,15 +162,20 @@ def _overview(summary: Summary) -> list[tuple[str, ...]]:
 def _notes(summary: Summary) -> list[str]:
     """Why a number of the overview is not official, or not comparable with another one of it."""
     manifests = [run.manifest for run in summary.runs]
-    notes = [SUBSTITUTE_NOTE] * any(one.is_substituted for one in manifests)
-    notes += [OWN_PROMPTS_NOTE] * any(one.has_own_prompts for one in manifests)
+    notes = []
+    if any(manifest.is_substituted for manifest in manifests):
+        notes.append(SUBSTITUTE_NOTE)
+    if any(manifest.has_own_prompts for manifest in manifests):
+        notes.append(OWN_PROMPTS_NOTE)
     judges: dict[str, list[str]] = {}
     for run in summary.runs:
         judges.setdefault(title_of(run), []).append(run.headline.judge)
     mixed = [
         f"{title} by {' and by '.join(dict.fromkeys(each))}" for title, each in judges.items() if len(set(each)) > 1
     ]
-    return notes + [f"mixed judges, whose scores do not compare: {'; '.join(mixed)}"] * bool(mixed)
+    if mixed:
+        notes.append(f"mixed judges, whose scores do not compare: {'; '.join(mixed)}")
+    return notes
 
 
 def _left_out(run: Scores, judge: JudgeScores) -> str:
@@ -192,31 +206,31 @@ def _reasons(run: Scores) -> list[tuple[str, str, str, str]]:
 def _tables(summary: Summary, *, most: int | None = None) -> Iterator[ReportTable]:
     """What follows the overview, in the terminal and on the page; `most` limits the reasons that are shown of a run."""
     left_out = [(name_of(run), *row) for run in summary.runs for row in _reasons(run)[:most]]
-    yield "Left out", ("run", "judge", "what", "reason", "count"), left_out
+    yield ReportTable("Left out", ("run", "judge", "what", "reason", "count"), left_out)
     agreements = [
         (name_of(run), pair.first, pair.second, f"{100 * pair.share:.1f} %", f"{pair.kappa:.2f}", str(pair.n))
         for run in summary.runs
         for pair in run.agreements
     ]
-    yield "Agreement of judges", ("run", "first", "second", "same", "kappa", "verdicts"), agreements
+    yield ReportTable("Agreement of judges", ("run", "first", "second", "same", "kappa", "verdicts"), agreements)
     variances = [
         (name_of(run), str(run.manifest.epochs), f"{run.variance['between']:.4f}", f"{run.variance['within']:.4f}")
         for run in summary.runs
         if run.variance is not None
     ]
-    yield "Variance over epochs", ("run", "epochs", "between examples", "within an example"), variances
+    yield ReportTable("Variance over epochs", ("run", "epochs", "between examples", "within an example"), variances)
     averages = [
         (
-            one.what,
-            one.label,
-            one.agent,
-            one.judge,
-            percent(one.value),
-            f"missing: {', '.join(one.missing)}" if one.missing else "",
+            average.what,
+            average.label,
+            average.agent,
+            average.judge,
+            percent(average.value),
+            f"missing: {', '.join(average.missing)}" if average.missing else "",
         )
-        for one in summary.averages
+        for average in summary.averages
     ]
-    yield "The paper's two averages", ("mean over", "mode", "policy", "judge", "score", ""), averages
+    yield ReportTable("The paper's two averages", ("mean over", "mode", "policy", "judge", "score", ""), averages)
     comparisons = [
         (
             gap.first,
@@ -230,7 +244,7 @@ def _tables(summary: Summary, *, most: int | None = None) -> Iterator[ReportTabl
         )
         for gap in summary.comparisons
     ]
-    yield (
+    yield ReportTable(
         "Paired bootstrap, question by question",
         ("first", "second", "first minus second", "95 % interval", "p", "shared examples", "better, worse, equal", ""),
         comparisons,
@@ -240,7 +254,9 @@ def _tables(summary: Summary, *, most: int | None = None) -> Iterator[ReportTabl
             (row.system, *("-" if value is None else f"{value:.1f}" for value in row.values), "; ".join(row.flags))
             for row in (*published.rows, *own_rows(summary.runs, published.columns))
         ]
-        yield f"Published, percent ({published.source})", ("system", *published.columns, "not the same as ours"), rows
+        yield ReportTable(
+            f"Published, percent ({published.source})", ("system", *published.columns, "not the same as ours"), rows
+        )
 
 
 SHOWN_REASONS = 10
@@ -305,14 +321,16 @@ def _paragraph(text: str, *, css: str = "faint") -> str:
     return f'<p class="{css}">{escape(text)}</p>'
 
 
+def _row_html(row: Sequence[str]) -> str:
+    css = "own" if row[0].startswith(OWN) else ""
+    return f'<tr class="{css}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>'
+
+
 def _table_html(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, css: str = "") -> str:
     """A table under its title, in a box that scrolls by itself where it is too wide; nothing where it has no row."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    lines = (
-        f'<tr class="{"own" if row[0].startswith(OWN) else ""}">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>'
-        for row in rows
-    )
+    lines = (_row_html(row) for row in rows)
     heading = f"<h3>{escape(title)}</h3>" if title else ""
     return f'{heading}<div class="scroll"><table class="{css}"><tr>{head}</tr>{"".join(lines)}</table></div>'

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import eq
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +36,12 @@ def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(reasons).items(), key=lambda entry: (-entry[1], entry[0])))
 
 
-Logs = tuple[Journal[AnswerRecord], Journal[VerdictRecord]]
-"""The answers and the verdicts of a run."""
+class EvaluationLogs(NamedTuple):
+    """Both logs of a run."""
+
+    answers: Journal[AnswerRecord]
+    verdicts: Journal[VerdictRecord]
+
 
 _Grades = dict[CaseKey, Grade]
 
@@ -44,7 +49,7 @@ _Outcomes = Mapping[CaseKey, Grade | str]
 """A grade, or why there is none."""
 
 
-def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Scores:
+def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: EvaluationLogs) -> Scores:
     """All numbers of a run, finished or not."""
     answers, verdicts = logs
     keys = case_keys(manifest.inputs.ids, manifest.epochs)
@@ -72,7 +77,8 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: Logs) -> Sc
         found=count_reasons(case.found for case in cases),
         endings=count_reasons(case.ending for case in cases if case.ending),
         costs=costs_of(answers.records, verdicts.records),
-        seconds=sum(one.seconds for one in answers.records) + sum(one.seconds for one in verdicts.records),
+        seconds=sum(answer.seconds for answer in answers.records)
+        + sum(verdict.seconds for verdict in verdicts.records),
     )
 
 
@@ -102,7 +108,11 @@ def _judge_scores(
 ) -> JudgeScores:
     grades = _graded(outcomes)
     grader, every = loaded.grader, tuple(grades.values())
-    read = (one for one in verdicts.records if one.judge == judge and one.is_final and one.key[0] in grades)
+    read = (
+        verdict
+        for verdict in verdicts.records
+        if verdict.judge == judge and verdict.is_final and verdict.key.case in grades
+    )
     metrics = dict(grader.total(every))
     scores = _scores_by_id(grades)
     num_scored = sum(map(len, scores.values()))
@@ -120,7 +130,7 @@ def _judge_scores(
         graded=num_scored,
         excluded=count_reasons(grade.excluded for grade in every if grade.score is None),
         ungraded=count_reasons(why for why in outcomes.values() if isinstance(why, str)),
-        replies=sum(len(one.replies) for one in read),
+        replies=sum(len(verdict.replies) for verdict in read),
         unreadable=sum(grade.unreadable for grade in every),
     )
 
@@ -161,11 +171,11 @@ def labels_of(grades: _Grades) -> Labels:
     return {(key, question): label for key, grade in grades.items() for question, label in grade.labels.items()}
 
 
-def read_labels(loaded: Loaded, judge: str, *, logs: Logs) -> Labels:
+def read_labels(loaded: Loaded, judge: str, *, logs: EvaluationLogs) -> Labels:
     """What a judge has said in a run so far."""
     answers, verdicts = logs
-    final = (one for one in answers.records if one.is_final)
-    return labels_of(_graded({one.key: _grade(loaded, one, verdicts=verdicts, judge=judge) for one in final}))
+    final = (record for record in answers.records if record.is_final)
+    return labels_of(_graded({record.key: _grade(loaded, record, verdicts=verdicts, judge=judge) for record in final}))
 
 
 def agree(ours: Labels, theirs: Labels) -> tuple[list[str], list[str], list[str]]:

@@ -56,15 +56,15 @@ def without_seen(inputs: Inputs, seen: Collection[str], *, drops: bool, where: s
 
     Raises UsageError where there are such examples and dropping them was not requested, or nothing is left.
     """
-    found = tuple(example_id for example_id in inputs.ids if example_id in seen)
-    if not found:
+    dropped = tuple(example_id for example_id in inputs.ids if example_id in seen)
+    if not dropped:
         return inputs
     if not drops:
         raise UsageError(
-            f"{len(found)} of {len(inputs.ids)} examples are in {where}, the first being {found[0]!r}: their numbers "
-            "would not be held out. Use --drop-seen to leave them out; the report will say so."
+            f"{len(dropped)} of {len(inputs.ids)} examples are in {where}, the first being {dropped[0]!r}: their "
+            "numbers would not be held out. Use --drop-seen to leave them out; the report will say so."
         )
-    kept = tuple(example_id for example_id in inputs.ids if example_id not in found)
+    kept = tuple(example_id for example_id in inputs.ids if example_id not in dropped)
     if not kept:
-        raise UsageError(f"all {len(found)} examples are in {where}; nothing is left to evaluate.")
-    return inputs.model_copy(update={"ids": kept, "left_out": (*inputs.left_out, *found)})
+        raise UsageError(f"all {len(dropped)} examples are in {where}; nothing is left to evaluate.")
+    return inputs.model_copy(update={"ids": kept, "left_out": (*inputs.left_out, *dropped)})

@@ -94,8 +94,8 @@ def choose(
 ) -> Inputs:
     """The examples of a run: all, the mode's published sample of `limit`, those of an id file, or the ablation subset.
 
-    Raises UsageError where two rules are given, or more examples are requested than there are, and FileFormatError where
-    the id file has an unknown id.
+    Raises UsageError where two rules are given, or more examples are requested than there are, and FileFormatError
+    where the id file has an unknown id.
     """
     known = [example.id for example in loaded.examples]
     rows: Sequence[int] = range(len(known))

@@ -15,5 +15,6 @@ def code_version() -> str:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists() or not which("git"):
         return f"rubricem {__version__}"
-    told = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return f"rubricem {__version__}, commit {subprocess.run(told, capture_output=True, text=True).stdout.strip()}"
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return f"rubricem {__version__}, commit {commit}"

@@ -5,7 +5,7 @@ policy or the task. Users of neighbouring systems report runs that die unnoticed
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -23,32 +23,46 @@ class WatchSettings(Frozen):
     window: Annotated[int, Field(ge=1)] = 6
     """Steps averaged for the first level and for the present one. 6 is one full turn of the curriculum."""
     shortest_answer: Share | None = 0.25
-    """Words of an answer, as a share of their first level."""
+    """The least number of words of an answer, as a share of its first level."""
     longest_answer: Positive | None = 4.0
-    """The same, as a multiple."""
+    """The greatest number of words of an answer, as a multiple of its first level."""
     repeated_calls: Share | None = 0.6
-    """The share of searches that repeat one of the same attempt."""
+    """The greatest share of searches that repeat one of the same attempt."""
     lowest_entropy: Share | None = 0.05
-    """Nats a token, as a share of their first level."""
+    """The least entropy, as a share of its first level."""
     largest_gradient: Positive | None = 20.0
-    """The norm before clipping, as a multiple of its first level."""
+    """The greatest norm before clipping, as a multiple of its first level."""
     largest_kl: Positive | None = 2.0
-    """From the reference, in nats a token."""
+    """The greatest KL divergence from the reference, in nats a token."""
     fewest_valid: Share | None = 0.5
-    """Attempts that strict mode accepts, as a share of their first level."""
+    """The least share of attempts that strict mode accepts, as a share of its first level."""
 
 
-_Sign = tuple[str, str, NumberPath, Literal["floor", "limit"], bool]
-"""A threshold's key, what it watches, its number on a line, the direction, and whether it is relative to the beginning."""
+class CollapseSign(NamedTuple):
+    """A number of the log that must stay within a threshold."""
 
-_SIGNS: Sequence[_Sign] = (
-    ("shortest_answer", "answers are shrinking: words", ("rollout_stats", "answer_words"), "floor", True),
-    ("longest_answer", "answers are exploding: words", ("rollout_stats", "answer_words"), "limit", True),
-    ("repeated_calls", "searches repeat each other: share", ("rollout_stats", "repeated_calls"), "limit", False),
-    ("lowest_entropy", "the entropy has collapsed: nats a token", ("task", "entropy"), "floor", True),
-    ("largest_gradient", "the gradient is exploding: norm", ("task", "grad_norm"), "limit", True),
-    ("largest_kl", "the policy has left its reference: KL", ("task", "kl"), "limit", False),
-    ("fewest_valid", "the scaffold is falling apart: valid share", ("rollout_stats", "valid"), "floor", True),
+    threshold: str
+    """The threshold's name in `WatchSettings`."""
+    what: str
+    """What the number says, as a warning begins."""
+    number: NumberPath
+    direction: Literal["floor", "limit"]
+    is_relative: bool
+    """Whether the threshold is a multiple of the number's first level."""
+
+
+_SIGNS: Sequence[CollapseSign] = (
+    CollapseSign("shortest_answer", "answers are shrinking: words", ("rollout_stats", "answer_words"), "floor", True),
+    CollapseSign("longest_answer", "answers are exploding: words", ("rollout_stats", "answer_words"), "limit", True),
+    CollapseSign(
+        "repeated_calls", "searches repeat each other: share", ("rollout_stats", "repeated_calls"), "limit", False
+    ),
+    CollapseSign("lowest_entropy", "the entropy has collapsed: nats a token", ("task", "entropy"), "floor", True),
+    CollapseSign("largest_gradient", "the gradient is exploding: norm", ("task", "grad_norm"), "limit", True),
+    CollapseSign("largest_kl", "the policy has left its reference: KL", ("task", "kl"), "limit", False),
+    CollapseSign(
+        "fewest_valid", "the scaffold is falling apart: valid share", ("rollout_stats", "valid"), "floor", True
+    ),
 )
 
 
@@ -57,23 +71,23 @@ def find_collapse(lines: Sequence[StepLine], settings: WatchSettings) -> str | N
     return next((warning for sign in _SIGNS if (warning := _check_sign(sign, lines, settings))), None)
 
 
-def _check_sign(sign: _Sign, lines: Sequence[StepLine], settings: WatchSettings) -> str | None:
-    key, what, path, direction, is_relative = sign
-    threshold: float | None = getattr(settings, key)
+def _check_sign(sign: CollapseSign, lines: Sequence[StepLine], settings: WatchSettings) -> str | None:
+    threshold: float | None = getattr(settings, sign.threshold)
     window = settings.window
-    values = [value for line in lines if (value := read_number(line, path)) is not None]
+    values = [value for line in lines if (value := read_number(line, sign.number)) is not None]
     if threshold is None or len(values) < 2 * window:
         return None
-    first, present = sum(values[:window]) / window, sum(values[-window:]) / window
-    bound = threshold * first if is_relative else threshold
-    is_beyond = present < bound if direction == "floor" else present > bound
+    first = sum(values[:window]) / window
+    present = sum(values[-window:]) / window
+    bound = threshold * first if sign.is_relative else threshold
+    is_beyond = present < bound if sign.direction == "floor" else present > bound
     # A level of 0 at the start can neither fall nor be a measure.
-    if not is_beyond or (is_relative and first <= 0):
+    if not is_beyond or (sign.is_relative and first <= 0):
         return None
-    side = "at least" if direction == "floor" else "at most"
+    side = "at least" if sign.direction == "floor" else "at most"
     return (
-        f"step {lines[-1].step}: {what} {present:.3g} over the last {window} steps, {first:.3g} over the first, "
-        f"and {side} {bound:.3g} is allowed (watch.{key} = {threshold:g}). Start again in another folder with a "
-        "lower learning_rate or a higher loss.kl_coefficient; to continue anyway, add "
-        f"watch='{{{key}: null}}' to the same command."
+        f"step {lines[-1].step}: {sign.what} {present:.3g} over the last {window} steps, {first:.3g} over the first, "
+        f"and {side} {bound:.3g} is allowed (watch.{sign.threshold} = {threshold:g}). Start again in another folder with "
+        "a lower learning_rate or a higher loss.kl_coefficient; to continue anyway, add "
+        f"watch='{{{sign.threshold}: null}}' to the same command."
     )

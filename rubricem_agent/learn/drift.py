@@ -25,7 +25,7 @@ class DriftSettings(Frozen):
 
 
 def measure_rise(lines: Sequence[StepLine], window: int) -> tuple[float, float] | None:
-    """Present level minus first level, of judge and truth, over all stages; None before there are two windows of steps."""
+    """How far judge and truth have risen from their first levels, over all stages; None before two windows of steps."""
     pairs = [(_mean_score(line.judged), _mean_score(line.true)) for line in lines]
     known = [(judge, truth) for judge, truth in pairs if judge is not None and truth is not None]
     if len(known) < 2 * window:

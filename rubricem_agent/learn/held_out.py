@@ -43,12 +43,12 @@ async def answer_held_out(
 ) -> list[Rollout]:
     """One attempt at each question, greedily by default."""
 
-    async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
+    async def open_query(query: Query, _attempt: int) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
     context = RolloutContext(policy, toolbox, limits, sampling)
-    groups = await run_groups(queries, opened, context, group_size=1, seed=seed)
+    groups = await run_groups(queries, open_query, context, group_size=1, seed=seed)
     return [rollout for (rollout,) in groups]
 
 
@@ -80,7 +80,9 @@ async def mean_judged(
     scores: dict[str, list[float]] = {stage.value: [] for stage in STAGES}
     for query, group in zip(queries, judged, strict=True):
         for stage in {rubric.stage for rubric in query.rubrics}:
-            scores[stage.value] += [one for one in [group.judgements[0].score(stage)] if one is not None]
+            score = group.judgements[0].score(stage)
+            if score is not None:
+                scores[stage.value].append(score)
     return {stage: float(np.mean(given)) for stage, given in scores.items() if given}
 
 
@@ -92,7 +94,7 @@ def record_evaluation(
     *,
     by: ScoredBy = "truth",
 ) -> None:
-    """Write the scores of a step's policy, and the share of episodes that strict mode accepts, into the log; print them."""
+    """Write and print the scores of a step's policy, and the share of episodes that strict mode accepts."""
     valid = float(np.mean([not parsed.rejections for parsed in trajectories]))
     append_line(log, {"step": step, "held_out": dict(scores), "valid": valid, "by": by})
     answer = f"{scores['answer']:.3f}" if "answer" in scores else "without a score"

@@ -19,7 +19,9 @@ def find_divergence(lines: Sequence[StepLine]) -> str | None:
 
 
 def watch_run(folder: Path, watch: WatchSettings, drift: DriftSettings | None = None) -> None:
-    """Write the warnings of a run's latest step into its log, and stop a lost run; without `drift` that is not looked for.
+    """Write the warnings of a run's latest step into its log, and stop a lost run.
+
+    Without `drift`, drift is not looked for.
 
     Raises:
         RubricEMError: the run is lost.

@@ -29,8 +29,8 @@ def refuse_other_run(folder: Path, saved: str, here: str) -> None:
         if before.get(name) != now.get(name)
     ]
     raise UsageError(
-        f"{folder} belongs to a run with other settings or samples: {'; '.join(differing)}. Resuming would mix the two: "
-        "put the settings back, or use another folder for `out`."
+        f"{folder} belongs to a run with other settings or samples: {'; '.join(differing)}. Resuming would mix the "
+        "two: put the settings back, or use another folder for `out`."
     )
 
 

@@ -40,8 +40,12 @@ def linked_answer(answer: str, numbers: Mapping[str, int], *, sources: Mapping[s
 def explain_ending(ending: Ending | None) -> str:
     """Why there is no answer, in one sentence with the way out; nothing for an answered episode."""
     return {
-        Ending.CALL_BUDGET: "The policy used all its searches and did not answer. Ask more narrowly, or use a stronger model.",
-        Ending.TURN_BUDGET: "The policy used all its turns and did not answer. Ask more narrowly, or use a stronger model.",
+        Ending.CALL_BUDGET: (
+            "The policy used all its searches and did not answer. Ask more narrowly, or use a stronger model."
+        ),
+        Ending.TURN_BUDGET: (
+            "The policy used all its turns and did not answer. Ask more narrowly, or use a stronger model."
+        ),
         Ending.TOKEN_BUDGET: (
             "The policy ran out of room, its context or its token budget, before it answered. Serve it with a longer "
             "context, or ask more narrowly."
@@ -65,7 +69,7 @@ def _link(snippet_id: str, numbers: Mapping[str, int], *, sources: Mapping[str, 
     number = numbers.get(snippet_id)
     if number is None:
         return "[?]"
-    url = sources[snippet_id][1] if snippet_id in sources else ""
+    url = sources[snippet_id].url if snippet_id in sources else ""
     return f"[\\[{number}\\]]({url})" if url else f"[{number}]"
 
 

@@ -94,8 +94,13 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
     )
 
 
-RolloutIndex = tuple[str, int, int]
-"""Identifies a rollout of a run: the question's key, the occurrence of the question, the attempt."""
+class RolloutIndex(NamedTuple):
+    """Identifies a rollout of a run."""
+
+    query_key: str
+    occurrence: int
+    """The occurrence of the question, from 0."""
+    attempt: int
 
 
 def attempt_seed(seed: int, index: RolloutIndex) -> int:
@@ -127,13 +132,13 @@ async def run_groups(
 
     async def run(index: RolloutIndex, query: Query) -> Rollout:
         async with slots:
-            opening, prompt_hash = await open_query(query, index[2])
+            opening, prompt_hash = await open_query(query, index.attempt)
             return await run_episode(Attempt(query, opening, prompt_hash, attempt_seed(seed, index)), context)
 
     seen: Counter[str] = Counter()
     tasks = []
     for query in queries:
-        tasks += [run((query.key, seen[query.key], attempt), query) for attempt in range(group_size)]
+        tasks += [run(RolloutIndex(query.key, seen[query.key], attempt), query) for attempt in range(group_size)]
         seen[query.key] += 1
     rollouts = await run_together(tasks)
     return [rollouts[start : start + group_size] for start in range(0, len(rollouts), group_size)]

@@ -16,7 +16,7 @@ from rubricem_agent.evals.cases import case_keys
 from rubricem_agent.evals.limited_tools import LimitedToolbox
 from rubricem_agent.evals.resumed_run import settle_manifest
 from rubricem_agent.evals.runner import Listener, Runner
-from rubricem_agent.evals.scoring import Logs, score_run
+from rubricem_agent.evals.scoring import EvaluationLogs, score_run
 from rubricem_agent.wiring.eval_answerer import build_answerer
 from rubricem_agent.wiring.eval_config import default_judges
 from rubricem_agent.wiring.eval_judges import build_case_judges
@@ -66,7 +66,7 @@ async def run_evaluation(
         closing(Journal.open(folder / ANSWERS_FILE, AnswerRecord)) as answers,
         closing(Journal.open(folder / VERDICTS_FILE, VerdictRecord)) as verdicts,
     ):
-        logs = answers, verdicts
+        logs = EvaluationLogs(answers, verdicts)
         if config.answers_from is not None:
             # Answers are the same in every mode.
             keys = set(case_keys(manifest.inputs.ids, manifest.epochs))
@@ -88,7 +88,12 @@ async def run_evaluation(
 
 
 async def _drive(
-    planned: PlannedEvaluation, environ: Mapping[str, str], *, logs: Logs, listener: Listener, limiter_of: LimiterOf
+    planned: PlannedEvaluation,
+    environ: Mapping[str, str],
+    *,
+    logs: EvaluationLogs,
+    listener: Listener,
+    limiter_of: LimiterOf,
 ) -> Runner:
     config = planned.config
     answers, verdicts = logs
@@ -141,7 +146,7 @@ def _probes(
     planned: PlannedEvaluation,
     keys: Sequence[CaseKey],
     *,
-    logs: Logs,
+    logs: EvaluationLogs,
     judges: tuple[str, ...],
     tools: ToolsConfig,
     environ: Mapping[str, str],

@@ -21,4 +21,4 @@ def export_inspect_log(folder: Path, out: Path) -> None:
     with requires_extra("eval", "a log for `inspect view`", package="inspect-ai"):
         from rubricem_agent.evals.inspect_export import write_inspect_log
     loaded = reload_benchmark(folder, read_manifest(folder))
-    write_inspect_log(out, loaded, scores=read_scores(folder), answers=read_logs(folder)[0])
+    write_inspect_log(out, loaded, scores=read_scores(folder), answers=read_logs(folder).answers)

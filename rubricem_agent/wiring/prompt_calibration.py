@@ -65,7 +65,7 @@ def plan_calibration(
     inputs = source.inputs
     if not source.rules.judge:
         raise UsageError(f"{run} is a run of {source.benchmark} in mode {source.mode}, which asks no judge.")
-    answered = {record.id for record in read_logs(run)[0].records if record.is_final}
+    answered = {record.id for record in read_logs(run).answers.records if record.is_final}
     ids = [example_id for example_id in inputs.ids if example_id in answered][:limit]
     if not ids:
         raise UsageError(f"{run} has no answers. Finish it with `rubricem eval {source.benchmark} --stage answers`.")

@@ -5,7 +5,7 @@ from pathlib import Path
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.resumed_run import has_lines, refuse_difference
-from rubricem_agent.evals.scoring import Logs, score_run
+from rubricem_agent.evals.scoring import EvaluationLogs, score_run
 from rubricem_agent.evals.suite import load_benchmark
 from rubricem_agent.wiring.input_hashes import beside_sha256
 from rubricem_env.domain.errors import UsageError
@@ -70,9 +70,11 @@ def reload_benchmark(folder: Path, manifest: EvaluationManifest, *, data: str = 
     return loaded
 
 
-def read_logs(folder: Path) -> Logs:
+def read_logs(folder: Path) -> EvaluationLogs:
     """Both logs of a run, as far as they are written."""
-    return Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord)
+    return EvaluationLogs(
+        Journal.read(folder / ANSWERS_FILE, AnswerRecord), Journal.read(folder / VERDICTS_FILE, VerdictRecord)
+    )
 
 
 def write_scores(folder: Path, scores: Scores) -> None:
@@ -82,7 +84,7 @@ def write_scores(folder: Path, scores: Scores) -> None:
         write_atomic(path, scores.model_dump_json(indent=1))
 
 
-def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[Logs, ...]:
+def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[EvaluationLogs, ...]:
     """The logs of the parts of a split run that have begun; raises UsageError where a part is of another run."""
     begun = [part for part in sorted(folder.glob("*-of-*")) if has_lines(part)]
     for part in begun:

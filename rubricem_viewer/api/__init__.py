@@ -32,8 +32,8 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
 
 **Answers.** JSON in UTF-8. Each 200 to a GET has an `ETag`; sent back as `If-None-Match` it is answered with 304 and
 no body as long as nothing has changed, so that polling is cheap. Any other status than 200 or 304 has a body of
-`status` and `message`, a sentence to show. 401 no or a wrong token, 403 not to be changed here, 404 no such thing, 409 a newer
-release wrote it or its file is damaged, 422 a parameter out of its range.
+`status` and `message`, a sentence to show. 401: no token, or a wrong one. 403: it cannot be changed here. 404: there is
+no such thing. 409: a newer release wrote it, or its file is damaged. 422: a parameter is out of its range.
 
 **Text.** Every string is data: it may hold script tags, control characters and right-to-left marks. Show it as text,
 never as HTML. Addresses (`url`) have been checked: http or https, or empty.

@@ -24,7 +24,7 @@ class EvaluationView(Frozen):
     answered: int
     complete: bool = False
     scores: tuple[JudgeScores, ...] = ()
-    """Without the scores of examples. Empty as long as nothing was scored."""
+    """The scores by each judge, without those of examples. Empty as long as nothing was scored."""
     agreements: tuple[JudgeAgreement, ...] = ()
     comparisons: tuple[RunComparison, ...] = ()
     """This run against the others of its benchmark and mode under the same root, question by question."""
@@ -50,7 +50,7 @@ class ExampleRow(Frozen):
     answer: Text
     """The first 300 characters."""
     scores: tuple[float | None, ...] = ()
-    """By judge, in the order of `EvaluationView.scores`."""
+    """The scores by each judge, in the order of `EvaluationView.scores`."""
     disagreement: float | None = None
     """Greatest difference between two judges; null with one."""
     failure: Text

@@ -19,7 +19,7 @@ class Curve(Frozen):
     stage: Text = ""
     """The stage that gives the colour, where it belongs to one."""
     run: Text = ""
-    """In a comparison: the run it belongs to."""
+    """The run that it belongs to, in a comparison."""
 
 
 class Figure(Frozen):

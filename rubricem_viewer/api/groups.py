@@ -14,12 +14,11 @@ class Separator(Frozen):
 
     kind: Literal["stage", "rubric", "statistic"]
     key: Text
-    """The stage, the rubric's id, or the statistic: searches, repeated searches, words of the answer, citations, tokens,
-    violations."""
+    """The stage, the rubric's id, or the name of the statistic, such as `searches`."""
     title: Text
     stage: Text
     values: tuple[float | None, ...]
-    """In the order of the rollouts."""
+    """Its value for each rollout, in their order."""
     spread: float
     """Standard deviation, as a share of the range of such values; the strongest comes first."""
     agreement: float | None
@@ -47,7 +46,7 @@ class GroupView(Frozen):
     judge: Text
     rubrics: tuple[Rubric, ...]
     rollouts: tuple[GroupRollout, ...]
-    """In the requested order."""
+    """The rollouts in the requested order."""
     separators: tuple[Separator, ...]
     lessons: tuple[ShownLesson, ...]
     proposal_failure: Text

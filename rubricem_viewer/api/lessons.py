@@ -24,14 +24,14 @@ class BankRow(Frozen):
     uses: int
     """Groups that it stood before, in this run."""
     similarity: float | None = None
-    """In a search: to what was searched for."""
+    """The similarity to the text that was searched for; null outside a search."""
 
 
 class BankPage(Page[BankRow]):
     """A search gives one page of active items, most similar first, as a policy would find them."""
 
     counts: dict[str, int]
-    """By status."""
+    """The number of items by status."""
     editable: bool
     note: Text
     """Why it cannot be edited, or as of which step it is shown; empty where there is nothing to say."""
@@ -49,7 +49,7 @@ class LessonUse(Frozen):
     similarity: float
     scores: StageScores
     before: StageScores
-    """Of the same question's latest group before, without the item; null where there is none."""
+    """The scores of the same question's latest group before, without the item; null where there is none."""
 
 
 class BankItemView(Frozen):
@@ -57,7 +57,7 @@ class BankItemView(Frozen):
     rubrics: Text
     takeaways: Text
     score: dict[str, float] | None
-    """By the reflection judge: diagnosis, specificity, scope, within, cross and utility."""
+    """The scores by the reflection judge: diagnosis, specificity, scope, within, cross and utility."""
     model: Text
     prompt_hash: Text
     history: tuple[BankRow, ...]

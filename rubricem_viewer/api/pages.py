@@ -11,9 +11,9 @@ class Page(Frozen, Generic[RowT]):
     """A page of a list."""
 
     total: int
-    """In the run."""
+    """The number of rows in the run."""
     matched: int
     page: int
-    """From 1."""
+    """The number of the page, from 1."""
     size: int
     rows: tuple[RowT, ...]

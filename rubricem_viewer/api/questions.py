@@ -35,9 +35,9 @@ class RubricEvent(Frozen):
     reason: Text
     """separates_nothing, over_cap; empty unless it was retired."""
     variance: float | None
-    """Of its scores in that step."""
+    """The variance of its scores in that step."""
     scores: tuple[float, ...]
-    """By attempt, where it was scored."""
+    """Its scores by attempt, where it was scored."""
     mean: float | None
 
 
@@ -45,7 +45,7 @@ class RubricLife(Frozen):
     rubric: Rubric
     status: Literal["persistent", "active", "retired"]
     events: tuple[RubricEvent, ...]
-    """In the order of steps."""
+    """What became of it, in the order of steps."""
 
 
 class StepNote(Frozen):
@@ -64,4 +64,4 @@ class RubricHistory(Frozen):
     question: Text
     steps: tuple[StepNote, ...]
     rubrics: tuple[RubricLife, ...]
-    """By stage, then in the order of birth."""
+    """The rubrics by stage, then in the order of birth."""

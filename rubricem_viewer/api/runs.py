@@ -30,7 +30,7 @@ class RunCard(Frozen):
     step: int = 0
     """The last step; answered examples of an evaluation."""
     steps: int | None = None
-    """Of the whole plan."""
+    """The number of steps of the whole plan; null where it is unknown."""
     scores: StageScores = StageScores()
     """Held-out quality at the last evaluation; an evaluation has its number under `answer`."""
     scored_by: ScoredBy = "truth"

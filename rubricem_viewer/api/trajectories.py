@@ -24,11 +24,11 @@ class TrajectoryRow(Frozen):
     question: Text
     question_key: Text
     scores: StageScores
-    """By the judge."""
+    """The scores by the judge."""
     mean: float | None
-    """Of the stages that have a score."""
+    """The mean of the stages that have a score."""
     true: StageScores = StageScores()
-    """By truth, where the world knows it."""
+    """The true quality, where the world knows it."""
     valid: bool
     """Whether the episode and its judgement count."""
     ending: Text
@@ -80,7 +80,7 @@ class SectionView(Frozen):
     """deep_analysis, rubric, research_plan, rubric_review, writing_plan."""
     text: Text
     start: int
-    """In the element's text."""
+    """The start in the element's text."""
     end: int
 
 
@@ -97,12 +97,12 @@ class Element(Frozen):
     stage: Text
     """plan, research, review, answer; empty for the prompt."""
     turn: int
-    """From 1; 0 for the prompt."""
+    """The number of the turn, from 1; 0 for the prompt."""
     text: Text
     """At most 20,000 characters; more at /elements/{index}. Of a tool's answer, what stands outside its snippets: there
     /elements/{index} has the observation as the policy read it."""
     length: int
-    """Of the whole text, in UTF-16 units."""
+    """The length of the whole text, in UTF-16 units."""
     closed: bool = True
     """False where the closing tag is missing."""
     sections: tuple[SectionView, ...] = ()
@@ -110,7 +110,7 @@ class Element(Frozen):
     repeated: bool = False
     """The same call stands earlier in this trajectory."""
     status: Text = ""
-    """Of a tool's answer: ok, empty, error, blocked, timeout, rate_limited."""
+    """The status of a tool's answer: ok, empty, error, blocked, timeout, rate_limited."""
     snippets: tuple[SnippetView, ...] = ()
     citations: tuple[CitationView, ...] = ()
 
@@ -206,4 +206,4 @@ class TokenPage(Frozen):
     """0 to 3, or -1 where the policy did not write."""
     logprobs: tuple[float | None, ...]
     advantages: tuple[float | None, ...]
-    """Of the token's stage; null where the policy did not write, or nothing was recorded."""
+    """The advantage of the token's stage; null where the policy did not write, or nothing was recorded."""

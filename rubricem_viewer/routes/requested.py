@@ -10,9 +10,9 @@ from rubricem_viewer.shelf import RunShelf
 
 
 def shelf_of(request: Request) -> RunShelf:
-    found = request.app.state.shelf
-    assert isinstance(found, RunShelf)
-    return found
+    shelf = request.app.state.shelf
+    assert isinstance(shelf, RunShelf)
+    return shelf
 
 
 def run_of(request: Request, run: str) -> RunFolder:

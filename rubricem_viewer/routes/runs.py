@@ -32,11 +32,11 @@ def list_runs(request: Request, shelf: Shelf) -> Response:
 
 @run_routes.get("/compare")
 def compare(request: Request, shelf: Shelf, run: Annotated[list[str], Query(max_length=MOST_COMPARED)]) -> Response:
-    found = [shelf.find(one) for one in dict.fromkeys(run)]
-    training = [one for one in found if one.kind == "training"]
+    named = [shelf.find(run_id) for run_id in dict.fromkeys(run)]
+    training = [folder for folder in named if folder.kind == "training"]
     if len(training) < 2:
         raise NotThereError("a comparison needs two training runs or more.")
-    pairs = [(make_card(one), one.read()) for one in training]
+    pairs = [(make_card(folder), folder.read()) for folder in training]
     policies, judges = zip(*map(latest_names, training), strict=True)
     return answer(request, compare_runs(pairs, policies=policies, judges=judges))
 

@@ -21,6 +21,7 @@ PLANTED = (
         "yaml",
         "rubricem_env",
         "rubricem_agent",
+        "rubricem_records",
         "rubricem_viewer",
         "trainers",
         "verl",

@@ -3,7 +3,7 @@ NEWEST := $(shell for python in python3.14 python3.13 python3.12 \
   $$(ls -d $(HOME)/.pyenv/versions/3.1[2-9].*/bin/python 2>/dev/null | sort -rV) python3; do \
   $$python -c "" 2>/dev/null && { echo $$python; break; }; done)
 NEWEST_VENV := .venv-newest
-WITHOUT_TORCH := tests/redteam tests/rubricem_env tests/rubricem_agent/evals tests/rubricem_viewer
+WITHOUT_TORCH := tests/redteam tests/rubricem_env tests/rubricem_agent/evals tests/rubricem_records tests/rubricem_viewer
 
 .PHONY: python-lane
 

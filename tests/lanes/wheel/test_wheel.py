@@ -71,7 +71,9 @@ def test_the_wheel_installs_packages_of_our_name_alone():
     assert {name for name in names if not name.endswith(".dist-info")} == {
         "rubricem_agent",
         "rubricem_env",
+        "rubricem_records",
         "rubricem_trainers",
+        "rubricem_viewer",
     }
 
 

@@ -6,7 +6,7 @@ from rubricem_agent.rollout.report import explain_ending, linked_answer, render_
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.render import render_observation
-from rubricem_records.snippet_sources import shown_sources, sources_in
+from rubricem_records.snippet_sources import SnippetSource, shown_sources, sources_in
 
 
 def shown(*snippets):
@@ -50,7 +50,7 @@ def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(sn
 
 def test_citations_become_numbered_links_and_invented_ones_a_question_mark():
     answer = '<cite id="S_1, S_9">60 m</cite> wide.'
-    sources = {"S_1": ("t", "https://a.example/1")}
+    sources = {"S_1": SnippetSource("t", "https://a.example/1")}
     assert linked_answer(answer, {"S_1": 1}, sources=sources) == "60 m [\\[1\\]](https://a.example/1)[?] wide."
 
 

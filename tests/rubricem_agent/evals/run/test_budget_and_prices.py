@@ -6,14 +6,13 @@ import io
 import pytest
 from rich.console import Console
 
-from rubricem_agent.evals.costs import cost_text, costs_of
+from rubricem_agent.evals.costs import cost_text
 from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_logs import VerdictRecord
 from rubricem_records.evaluation_scores import ModelCost
 
 USED = Usage(calls=1, input_tokens=10, output_tokens=10)
@@ -58,17 +57,6 @@ def test_a_server_of_ones_own_is_shown_to_cost_nothing(run, make_config):
     scores = run(make_config("simpleqa", limit=1, budget=1.0, prices={"judge-of-tests": (0.0, 0.0)})).scores
 
     assert cost_text(scores.costs) == "$0.00"
-
-
-def test_a_log_of_an_earlier_release_has_the_list_price_of_what_it_wrote_no_dollars_for():
-    used = {"benchmark": "b", "mode": "official", "id": "1", "epoch": 0, "judge": "j", "question": "q", "asked": "h"}
-    old = [VerdictRecord(**used, model=model, usage=USED) for model in ("gpt-4.1", "own")]
-
-    listed, unknown = costs_of([], old)
-
-    # 10 tokens at $2 and 10 at $8 a million.
-    assert (listed.dollars, listed.is_priced) == (pytest.approx(1e-4), True)
-    assert (unknown.dollars, unknown.is_priced) == (0.0, False)
 
 
 def test_models_that_are_not_asked_in_this_stage_need_no_price(make_config):
