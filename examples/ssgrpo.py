@@ -16,8 +16,8 @@ none of them. What it leaves out, compared with `trainers/local/ssgrpo.py`:
 5. No checkpoints, no log files, no retries. A call of the judge that fails masks its rollout; any other failure ends
    the run.
 
-One thing differs from the paper: the bank's lessons go to half of the attempts of a group, not to all (`--guided 1`). The
-policy is evaluated without lessons, and a policy that always sees them learns less that it can do without them.
+One thing differs from the paper: the bank's lessons go to half of the attempts of a group. With `--guided 1` all attempts
+see them, as in the paper; held-out questions are answered without lessons, and their answers then rise by less.
 
 Letters in the comments: G attempts of a group, K = 4 stages, T tokens of a sequence, W of them written by the policy.
 """
@@ -196,7 +196,7 @@ def update_policy(
         with torch.no_grad():
             ref = policy_logprobs(reference, sample)  # (W,)
         advantages = sample.advantages[sample.is_policy].to(new.device)  # (W,)
-        # Its value is 1, and its gradient is that of the log-probability.
+        # Its value is 1, and its gradient is that of the log-probability. A clip would stand here.
         ratio = (new - new.detach()).exp()
         # Schulman's third estimator of the KL: it is never negative.
         kl = (ref - new).exp() - (ref - new) - 1
