@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
@@ -31,7 +30,7 @@ from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
-from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.base import Frozen, PositiveCount, UnitScore
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.grammar import CALL_TOOL
 from rubricem_env.scaffold.parsed import parse_trajectory
@@ -43,8 +42,6 @@ from rubricem_env.world.questions import Question
 from rubricem_records.line_file import LineFile
 from rubricem_records.run_settings import SETTINGS_FILE
 from trainers.settings import make_out, read_command, run_command
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class TinyConfig(Frozen):
@@ -58,16 +55,16 @@ class TinyConfig(Frozen):
     """That of every reflection."""
     flat: bool = False
     """Think-and-act traces instead of the scaffold."""
-    num_worlds: Count
+    num_worlds: PositiveCount
     first_world: int
     faults: Faults
     guided: UnitScore
     """The share of samples with lessons of an earlier attempt, as the rubric bank shows them."""
-    hidden_size: Count
-    layers: Count
-    heads: Count
-    head_dim: Count
-    intermediate_size: Count
+    hidden_size: PositiveCount
+    layers: PositiveCount
+    heads: PositiveCount
+    head_dim: PositiveCount
+    intermediate_size: PositiveCount
     reflecting: UnitScore
     """The share of traces with a reflection, whose prompt is the attempt."""
     overlooking: UnitScore
@@ -76,21 +73,21 @@ class TinyConfig(Frozen):
     """The first weight of the norms of queries and keys."""
     drills: Course
     """Reading drills alone, in fresh worlds."""
-    echoes: Count
+    echoes: PositiveCount
     """Of a round at the beginning of the drills."""
-    round_tokens: Count
+    round_tokens: PositiveCount
     """Of drills in a round."""
     traces: Course
     """Traces and reflections, with first turns and drills among them."""
-    traces_per_round: Count
-    first_turns: Count
+    traces_per_round: PositiveCount
+    first_turns: PositiveCount
     """A round's openings of traces, up to the first call: lists of needs are copied badly otherwise."""
-    drills_per_round: Count
-    save_every: Count
+    drills_per_round: PositiveCount
+    save_every: PositiveCount
     """Rounds between checkpoints. The same command resumes from the last."""
     begin: Path | None = None
     """The output folder of a making whose drills are over: this one begins with their end."""
-    max_tokens: Count
+    max_tokens: PositiveCount
     """Longer samples are left out."""
     exam_split: Split
     """The questions of the shipped world that it is evaluated on at the end."""

@@ -4,12 +4,10 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.base import Count, Frozen, Text
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.usage import Usage
-
-Count = Annotated[int, Field(ge=0)]
 
 Seconds = Annotated[float, Field(ge=0)]
 

@@ -6,18 +6,16 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.llm.limiter import Rates
 from rubricem_env.llm.prices import FLASH, Dollars
 from rubricem_env.tools.engines import ENGINES
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class RateConfig(Rates):
     """Rate limits of one engine, for all processes of a run together."""
 
-    concurrency: Count = 64
+    concurrency: PositiveCount = 64
 
 
 class EngineConfig(Frozen):
@@ -69,9 +67,9 @@ class GoogleSearchConfig(EngineConfig):
     """gemini: the instruction beside each query; empty takes the built-in one, which asks for at most 200 words."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """gemini: 0 gives a query the same answer more often; the provider advises 1.0 for grounding."""
-    max_output_tokens: Count = 2_048
+    max_output_tokens: PositiveCount = 2_048
     """gemini: of one answer, with the thoughts that the model hides."""
-    results: Count = 5
+    results: PositiveCount = 5
     """The number of results requested; not for gemini."""
 
     @model_validator(mode="after")

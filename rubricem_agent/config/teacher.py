@@ -6,13 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.llm.limiter import Rates
 from rubricem_env.llm.prices import Dollars
 from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.world.expert_faults import Faults
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class TeacherConfig(Frozen):
@@ -30,22 +28,22 @@ class TeacherConfig(Frozen):
     flat: bool = False
     """Think and act without the scaffold: the flat twin of a data set, for the paper's figure 7(a, b)."""
     seed: int = 0
-    limit: Count | None = None
+    limit: PositiveCount | None = None
     """Take only the first N questions."""
     max_rounds: Annotated[int, Field(ge=2)] = 10
-    max_tokens: Count = 16_384
+    max_tokens: PositiveCount = 16_384
     """Of a whole trace; longer ones are rejected."""
-    max_output_tokens: Count = 8_192
+    max_output_tokens: PositiveCount = 8_192
     """Of one turn, with the thoughts that a model hides."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     max_unknown_citations: Annotated[int, Field(ge=0)] = 0
-    concurrency: Count = 64
+    concurrency: PositiveCount = 64
     """Episodes at once, for a live teacher; for a batch teacher, the tool calls of a round at once."""
     tokenizer: str = ""
     """The student's tokenizer, as transformers loads it, to count tokens exactly; empty counts four bytes a token."""
     probe: bool = True
     """Ask teacher and search engine for one token before the first turn."""
-    shards: Count = 1
+    shards: PositiveCount = 1
     """Processes on Ray; 1 runs in this one."""
     rates: Rates = Rates()
     ceilings: SpendLimits = SpendLimits()

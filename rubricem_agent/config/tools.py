@@ -10,11 +10,10 @@ from pydantic import Field, model_validator
 
 from rubricem_agent.config.search_engines import GoogleSearchConfig, RateConfig, SnippetSearchConfig
 from rubricem_agent.config.sections import read_mapping
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import SpendLimits
 
-Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -25,7 +24,7 @@ class ToolCacheConfig(Frozen):
     path: Path | None = None
     """A SQLite file shared by all processes; None caches in memory, for this process."""
     ttl_hours: Annotated[float, Field(gt=0)] = 240.0
-    entries: Count = 100_000
+    entries: PositiveCount = 100_000
 
 
 class RemoteToolsConfig(Frozen):
@@ -34,7 +33,7 @@ class RemoteToolsConfig(Frozen):
     url: str
     """Or several, separated by commas: the server with the fewest open calls is asked, and one that is away is left
     out."""
-    concurrency: Count = 256
+    concurrency: PositiveCount = 256
     timeout: Seconds = 600.0
     """For one call, with its wait for a turn at the server."""
 
@@ -54,7 +53,7 @@ class MountedServerConfig(Frozen):
     only: tuple[str, ...] = ()
     """The tools offered to the policy; empty offers all."""
     timeout: Seconds = 90.0
-    concurrency: Count = 16
+    concurrency: PositiveCount = 16
     repeats_lost_calls: bool = False
     """True where repeating a call is harmless: then a call survives a restart of the server."""
 

@@ -13,12 +13,11 @@ from pydantic import Field
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rubricem_agent.policy.base import model_folder
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 
 from ..lora import LoraSettings, add_lora
 
-Count = Annotated[int, Field(ge=1)]
 Precision = Literal["bf16", "fp32"]
 
 
@@ -33,13 +32,13 @@ class SftConfig(Frozen):
     """ChatML with loss spans, as `rubricem data teach` writes it."""
     out: Path
     """Checkpoints, metrics.jsonl, and at the end the trained model in `model/`."""
-    epochs: Count = 5
+    epochs: PositiveCount = 5
     learning_rate: Annotated[float, Field(gt=0)] = 4e-5
     warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """The share of all steps in which the rate rises; after them it falls along a cosine to zero."""
-    batch_size: Count = 128
+    batch_size: PositiveCount = 128
     """Samples of one optimiser step, over all processes; gradients are accumulated over as many rows as they fill."""
-    max_tokens: Count = 16_384
+    max_tokens: PositiveCount = 16_384
     """Longer samples are dropped and counted, never cut."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
@@ -52,9 +51,9 @@ class SftConfig(Frozen):
     lora: LoraSettings | None = None
     """Train an adapter beside frozen weights, on one GPU; it is saved in `adapter/`, and merged into `model/`."""
     seed: int = 0
-    checkpoint_every: Count = 100
+    checkpoint_every: PositiveCount = 100
     """The number of steps between two checkpoints. The last step is always saved."""
-    stop_after: Count | None = None
+    stop_after: PositiveCount | None = None
     """Stop, with a checkpoint, after this many steps of the whole run; the schedule is that of the whole run."""
 
 

@@ -12,6 +12,7 @@ from rubricem_agent.learn.drift import DriftSettings
 from rubricem_agent.model_names import RULES
 from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
@@ -19,8 +20,6 @@ from rubricem_env.world.judge import JudgeKnobs
 from ..lora import LoraSettings
 from ..settings import RecipeSettings
 from .learner import LossSettings
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class LocalAuditSettings(AuditSettings):
@@ -55,8 +54,8 @@ class LocalConfig(RecipeSettings):
     """Settings, or what `--tools` takes: the folder of an index, a TOML file, the URL of a tool server, `web`."""
     lora: LoraSettings | None = None
     """Train low-rank updates beside frozen weights, which keep their precision; None trains all weights in float32."""
-    steps: Count = 24
-    questions_per_step: Count = 8
+    steps: PositiveCount = 24
+    questions_per_step: PositiveCount = 8
     group_size: Annotated[int, Field(ge=2)] = 8
     seed: int = 0
     """Reflections, judge and held-out judge use it too, unless they have their own."""
@@ -67,12 +66,12 @@ class LocalConfig(RecipeSettings):
     """
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    max_turn_tokens: Count = 512
-    micro_batch_tokens: Count = 4_096
+    max_turn_tokens: PositiveCount = 512
+    micro_batch_tokens: PositiveCount = 4_096
     """The most tokens of one forward and backward pass. Few fit into a processor's cache, and samples share a prompt
     within a pass only.
     """
-    rows: Count = 64
+    rows: PositiveCount = 64
     """The most conversations that are decoded together."""
     threads: Annotated[int, Field(ge=1, exclude=True)] = 1
     """The cores of a CPU that decode and update at once, each a share of the rows or a pass of samples. No number
@@ -85,7 +84,7 @@ class LocalConfig(RecipeSettings):
     system: str | None = None
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac.
     """
-    reference_tokens: Count = 512
+    reference_tokens: PositiveCount = 512
     """The most tokens of the bank's block before a question."""
     loss: LossSettings = LossSettings()
     advantage_rms: Annotated[float, Field(gt=0)] | None = None
@@ -97,8 +96,8 @@ class LocalConfig(RecipeSettings):
     knobs: JudgeKnobs = JudgeKnobs()
     held_out: Literal["validation", "test"] = "validation"
     """The almanac's questions that the run is evaluated on; nothing may be tuned on those of `test`."""
-    evaluate_every: Count = 8
-    checkpoint_every: Count = 8
+    evaluate_every: PositiveCount = 8
+    checkpoint_every: PositiveCount = 8
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0
     """Steps between measurements of the cosine between the two phases' gradients, which cost as much as the updates;
     0 for none. It changes no update, so a resumed run may change it."""

@@ -16,7 +16,7 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.learn.collapse import WatchSettings
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.audit import AuditSettings
@@ -25,7 +25,6 @@ from rubricem_env.world.judge import JudgeKnobs
 from ..settings import RecipeSettings
 
 SECTION = "rubricem"
-Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -61,7 +60,7 @@ class AlmanacSettings(Frozen):
 class HeldOutJudgeSettings(AuditSettings):
     """A judge that the policy is not trained on, which scores a fixed sample of the rollouts."""
 
-    every: Count = 10
+    every: PositiveCount = 10
     """Steps between audits."""
     judge: JudgeConfig | None = None
     """The held-out judge; None only in the almanac, where it is the almanac's without its knobs."""
@@ -78,7 +77,7 @@ class VerlSettings(RecipeSettings):
 
     ahead: Annotated[int, Field(ge=0)] | None = None
     """Steps whose questions are sampled before their turn; None is `num_warmup_batches` of veRL's mode."""
-    max_age: Count | None = None
+    max_age: PositiveCount | None = None
     """Updates between the sampling of a group and its training; older groups are dropped. None: twice `ahead`, plus 2.
     """
     seed: int = 0
@@ -88,7 +87,7 @@ class VerlSettings(RecipeSettings):
     """The almanac instead of your own questions and judge."""
     system: str = ""
     """The system prompt; "" gives the agent's whole prompt."""
-    max_turn_tokens: Count = 8_192
+    max_turn_tokens: PositiveCount = 8_192
     limits: EpisodeLimits = EpisodeLimits()
     judge: JudgeConfig = JudgeConfig()
     """In the almanac only `judge.settings` is used."""

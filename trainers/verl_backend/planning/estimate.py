@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rubricem_agent.config.search_engines import GoogleSearchConfig, SearchConfig
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.model_names import RULES, parse_judge
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.request_blocks import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.hosts import url_host
@@ -20,7 +21,6 @@ from rubricem_env.llm.prices import price_of
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
-from ..settings import Count
 from .run_shape import KNOWN, Amount, Assumptions, Durations, Layout, ModelShape, Positive, RunShape
 
 GIB = 2**30
@@ -237,16 +237,16 @@ class PhaseTimes(Durations):
     """Tokens a second sampled in all."""
     sequence_speed: Positive
     """Tokens a second of one sequence, at most."""
-    engine_seats: Count = 10_000
+    engine_seats: PositiveCount = 10_000
     """Sequences sampled at once."""
     longest_tokens: Positive
     """The limit of an attempt."""
     most_searches: Amount = 10.0
     search_seconds: Amount = 0.0
     """What the slowest search engine needs for the searches of a step under its rates."""
-    judge_seats: Count = 10_000
+    judge_seats: PositiveCount = 10_000
     """Calls to the judge at once."""
-    candidates: Count = 8
+    candidates: PositiveCount = 8
     task_seconds: Amount = 0.0
     """Phase B: log-probabilities, reference and update of all attempts."""
     lesson_seconds: Amount = 0.0

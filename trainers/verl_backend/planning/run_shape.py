@@ -15,11 +15,11 @@ from pydantic import Field, ValidationError
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.yaml_config import parse_yaml_assignment, read_yaml
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import first_problem, nearest_name
 
-from ..settings import SECTION, Count, VerlSettings, read_section
+from ..settings import SECTION, VerlSettings, read_section
 
 Config = Mapping[str, Any]
 Numbers = TypeVar("Numbers", bound=Frozen)
@@ -244,24 +244,24 @@ class RunShape(Frozen):
     mode: Annotated[str, "trainer.v1.trainer_mode"] = "sync"
     ahead: Annotated[float, Field(ge=0), "trainer.v1.colocate_async.num_warmup_batches"] = 1
     """Steps whose questions are sampled before their turn, in the asynchronous mode."""
-    nodes: Annotated[Count, "trainer.nnodes"] = 1
-    gpus_per_node: Annotated[Count, "trainer.n_gpus_per_node"] = 8
-    questions: Annotated[Count, "data.train_batch_size"] = 1_024
+    nodes: Annotated[PositiveCount, "trainer.nnodes"] = 1
+    gpus_per_node: Annotated[PositiveCount, "trainer.n_gpus_per_node"] = 8
+    questions: Annotated[PositiveCount, "data.train_batch_size"] = 1_024
     """Of a step."""
-    group_size: Annotated[Count, f"{_ROLLOUT}.n"] = 1
-    prompt_tokens: Annotated[Count, "data.max_prompt_length"] = 512
-    response_tokens: Annotated[Count, "data.max_response_length"] = 512
+    group_size: Annotated[PositiveCount, f"{_ROLLOUT}.n"] = 1
+    prompt_tokens: Annotated[PositiveCount, "data.max_prompt_length"] = 512
+    response_tokens: Annotated[PositiveCount, "data.max_response_length"] = 512
     sampled_tokens: Annotated[int, f"{_ROLLOUT}.max_model_len"] = 0
     """The most that an engine reads; 0 for prompt and response."""
-    steps: Annotated[Count, "trainer.total_training_steps"]
+    steps: Annotated[PositiveCount, "trainer.total_training_steps"]
     folder: Annotated[Path, "trainer.default_local_dir"] = Path("checkpoints")
-    kept_checkpoints: Annotated[Count | None, "trainer.max_actor_ckpt_to_keep"] = None
+    kept_checkpoints: Annotated[PositiveCount | None, "trainer.max_actor_ckpt_to_keep"] = None
     """None keeps all."""
     save_every: Annotated[int, "trainer.save_freq"] = -1
     """Steps; below 1 saves none."""
-    sequence_parallel: Annotated[Count, f"{_ACTOR}.ulysses_sequence_parallel_size"] = 1
+    sequence_parallel: Annotated[PositiveCount, f"{_ACTOR}.ulysses_sequence_parallel_size"] = 1
     """GPUs that share one sequence while training."""
-    tokens_per_gpu: Annotated[Count, f"{_ACTOR}.ppo_max_token_len_per_gpu"] = 16_384
+    tokens_per_gpu: Annotated[PositiveCount, f"{_ACTOR}.ppo_max_token_len_per_gpu"] = 16_384
     """Of one pass while training."""
     packs_by_tokens: Annotated[bool, f"{_ACTOR}.use_dynamic_bsz"] = False
     """Whether that limit is read; else a pass has a fixed number of rows."""
@@ -282,8 +282,8 @@ class RunShape(Frozen):
     """Of weights to engines with GPUs of their own."""
     engine_share: Annotated[float, Field(gt=0, lt=1), f"{_ROLLOUT}.gpu_memory_utilization"] = 0.5
     """Of a GPU's memory, for the sampling engine while it samples."""
-    tensor_parallel: Annotated[Count, f"{_ROLLOUT}.tensor_model_parallel_size"] = 2
-    engine_seats: Annotated[Count, f"{_ROLLOUT}.max_num_seqs"] = 256
+    tensor_parallel: Annotated[PositiveCount, f"{_ROLLOUT}.tensor_model_parallel_size"] = 2
+    engine_seats: Annotated[PositiveCount, f"{_ROLLOUT}.max_num_seqs"] = 256
     """The most sequences that one engine serves at once."""
     settings: VerlSettings
 
