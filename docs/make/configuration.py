@@ -47,7 +47,7 @@ ROOTS = (
     Root(VerlSettings, "The veRL trainer", "The section `rubricem` of a veRL config for `trainers/verl_ssgrpo.py`; everything else keeps veRL's own keys."),
     Root(SftConfig, "Fine-tuning", "YAML for `trainers/sft.py`, such as `configs/sft_qwen3_8b.yaml`."),
     Root(TinyConfig, "The tiny policy", "YAML for `research/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),
-    Root(TeacherConfig, "Teacher data", "In code, `rubricem_agent.wiring.teach.teach`; `rubricem data teach` has options for most of it."),
+    Root(TeacherConfig, "Teacher data", "In code, `rubricem_agent.wiring.teacher_data.teach`; `rubricem data teach` has options for most of it."),
     Root(ToolsConfig, "Search tools", "TOML for `--tools` and `--config`, at the top level or in a table `[tools]`."),
     Root(PolicyConfig, "A policy", "In code, `rubricem_agent.wiring.models`; `--policy` names the first key."),
     Root(JudgeConfig, "A judge", "In code, `rubricem_agent.wiring.models`; `--judge` names the first key."),

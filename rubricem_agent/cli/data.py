@@ -16,15 +16,15 @@ from rubricem_agent.data.prepare import MAX_QUESTION_TOKENS, PreparedSet
 from rubricem_agent.data.teacher import estimate
 from rubricem_agent.model_names import SCRIPTED, TEACHER_NAMES, parse_teacher
 from rubricem_agent.wiring.eval_plan import search_costs
-from rubricem_agent.wiring.prepare import prepare as prepare_set
 from rubricem_agent.wiring.prices import parse_prices
-from rubricem_agent.wiring.teach import (
+from rubricem_agent.wiring.teacher_data import (
     load_chat_tokenizer,
     prompts_of,
     read_questions,
     teach as run_teacher,
     teacher_prices,
 )
+from rubricem_agent.wiring.training_questions import prepare as prepare_set
 from rubricem_agent.yaml_config import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent

@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import FileFormatError
 
 if TYPE_CHECKING:
     from rubricem_agent.data.corpus_build import BuiltCorpus
-from rubricem_agent.wiring.prepare import read_rows
+from rubricem_agent.wiring.training_questions import read_rows
 
 
 def build_corpus(

@@ -5,7 +5,7 @@ import pytest
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.wiring.models import JUDGE_KEY, build_judge, key_for, naming
-from rubricem_agent.wiring.teach import teach
+from rubricem_agent.wiring.teacher_data import teach
 from rubricem_env.domain.errors import ConfigError, UsageError
 
 

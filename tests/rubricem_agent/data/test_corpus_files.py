@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rubricem_agent.data.corpus_files import list_sources, plain_wikitext, read_documents_of
-from rubricem_agent.wiring.prepare import read_rows
+from rubricem_agent.wiring.training_questions import read_rows
 from rubricem_env.domain.errors import FileFormatError
 
 

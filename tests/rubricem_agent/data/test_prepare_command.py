@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.main import app
 from rubricem_agent.data.question_files import read_question_file, read_training_set
 from rubricem_agent.wiring.hub_files import choose_file, fetch_hub_file
-from rubricem_agent.wiring.prepare import prepare
+from rubricem_agent.wiring.training_questions import prepare
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import AnswerFormat, Query

@@ -16,7 +16,7 @@ from rubricem_agent.data.base import RepliesPending, TeacherTask
 from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.question_files import QuestionFile
 from rubricem_agent.model_names import parse_teacher
-from rubricem_agent.wiring.teach import split_shards, teach
+from rubricem_agent.wiring.teacher_data import split_shards, teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimits

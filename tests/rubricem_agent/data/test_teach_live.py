@@ -10,7 +10,7 @@ from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.data.filter import read_report
-from rubricem_agent.wiring.teach import teach
+from rubricem_agent.wiring.teacher_data import teach
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback

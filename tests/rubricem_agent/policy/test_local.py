@@ -22,7 +22,7 @@ from rubricem_agent.policy.local import (
     load_model,
     load_tokenizer,
 )
-from rubricem_agent.wiring.teach import load_chat_tokenizer
+from rubricem_agent.wiring.teacher_data import load_chat_tokenizer
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_records.sampling import Sampling

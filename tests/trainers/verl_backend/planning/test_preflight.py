@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem_agent.wiring.prepare import prepare
+from rubricem_agent.wiring.training_questions import prepare
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.world.almanac import shipped_questions_path
 from tests.trainers.verl_backend.planning.conftest import CONFIGS, RECIPE, FakeMachine
