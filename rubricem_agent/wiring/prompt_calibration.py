@@ -23,7 +23,7 @@ from rubricem_records.statistics import MeanInterval, RunComparison, cohens_kapp
 WORDINGS = ("own", "official")
 
 
-class Calibration(NamedTuple):
+class PromptCalibration(NamedTuple):
     """Two runs that judge the same answers."""
 
     own: PlannedEvaluation
@@ -55,7 +55,7 @@ class WordingAgreement(Frozen):
 
 def plan_calibration(
     config: EvalConfig, run: Path, *, out: Path, prompts: str, limit: int | None = None
-) -> Calibration:
+) -> PromptCalibration:
     """The two runs that judge the first `limit` answers of `run`; `config` has the judge and the limits.
 
     Raises:
@@ -93,14 +93,14 @@ def plan_calibration(
         "ids": chosen,
     }
     own_out, official_out = (folder / name for name in WORDINGS)
-    return Calibration(
+    return PromptCalibration(
         own=plan_run(config.model_copy(update={**given, "prompts": "", "out": own_out})),
         official=plan_run(config.model_copy(update={**given, "prompts": prompts, "out": official_out})),
     )
 
 
 async def compare_prompts(
-    calibration: Calibration, listener: Listener = lambda phase, failure: None
+    calibration: PromptCalibration, listener: Listener = lambda phase, failure: None
 ) -> WordingAgreement | str:
     """Do what is missing of both runs, and compare; why nothing can be compared, where no answer has both grades.
 

@@ -3,14 +3,12 @@
 from rubricem_agent.learn.stage_metrics import spread_shares
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
-from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 
 
 def test_the_spread_of_a_stage_is_the_share_of_groups_whose_given_scores_differ():
     def group(*scores):
-        given = [{stage: StageScore(score=score) for stage, score in one.items()} for one in scores]
-        rollouts = tuple(RolloutJudgement(judgement=Judgement.of(each)) for each in given)
-        return GroupJudgement(query_key="k", step=1, fingerprint="f", rubrics=(), rollouts=rollouts)
+        given = [{stage: StageScore(score=score) for stage, score in of_rollout.items()} for of_rollout in scores]
+        return [Judgement.of(outcomes) for outcomes in given]
 
     def scored(plan, answer):
         return dict(zip(STAGES, (plan, 0.5, 0.5, answer), strict=True))

@@ -99,7 +99,7 @@ def save_llama(folder: Path) -> None:
     call, answer = LESSON.split("<answer>")
     openings = [AgentPrompt(SYSTEM, "").opening(Query(question=f"How tall is the tower of {one}?")) for one in TOWERS]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(160):
+    for step in range(240):
         opening = openings[step % len(openings)]
         chat = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
         prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)

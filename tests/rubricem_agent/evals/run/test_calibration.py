@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
 from rubricem_agent.evals.official_prompts import OfficialTemplate, Piece
-from rubricem_agent.wiring.prompt_calibration import Calibration, WordingAgreement, compare_prompts, plan_calibration
+from rubricem_agent.wiring.prompt_calibration import (
+    PromptCalibration,
+    WordingAgreement,
+    compare_prompts,
+    plan_calibration,
+)
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer
@@ -43,7 +48,7 @@ def judged(run, make_config, tmp_path):
             grader = replace(official.loaded.grader, official={"simpleqa": WORDS})
             manifest = official.manifest.model_copy(update={"prompt_hash": grader.prompt_hash, "prompts": "invented"})
             loaded = replace(official.loaded, grader=grader)
-            return Calibration(own, official._replace(loaded=loaded, manifest=manifest))
+            return PromptCalibration(own, official._replace(loaded=loaded, manifest=manifest))
 
         yield plan, app, silent
 
