@@ -15,11 +15,11 @@ from research.ablation import render_figure, result_cells, summarise
 from research.arena import render_arena
 from rubricem_agent.cli.terminal import Terminal, command, plain_table, run_command
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_records.atomic_files import writing
-from rubricem_records.expected_curves import make_expected
-from rubricem_records.recipes import RECIPES, Recipe, choose_recipes
-from rubricem_records.recorded_run import RecordedRun, read_run
-from rubricem_records.run_log import METRICS_FILE, RunLog, read_log
+from rubricem_records.files.atomic_files import writing
+from rubricem_records.runs.expected_curves import make_expected
+from rubricem_records.runs.recipes import RECIPES, Recipe, choose_recipes
+from rubricem_records.runs.recorded_run import RecordedRun, read_run
+from rubricem_records.runs.run_log import METRICS_FILE, RunLog, read_log
 from rubricem_viewer.ablation import ABLATION_FILE, Ablation
 from rubricem_viewer.report import render_report
 from trainers.cli.train import ChangesArgument

@@ -6,10 +6,10 @@ import numpy as np
 
 from research.line_chart import draw_svg
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.log_lines import EvaluationLine
-from rubricem_records.recipes import BASELINE, KNOWN, Recipe
-from rubricem_records.run_log import RunLog, answers_by_step
-from rubricem_records.statistics import bootstrap_mean, paired_bootstrap
+from rubricem_records.evaluations.statistics import bootstrap_mean, paired_bootstrap
+from rubricem_records.runs.log_lines import EvaluationLine
+from rubricem_records.runs.recipes import BASELINE, KNOWN, Recipe
+from rubricem_records.runs.run_log import RunLog, answers_by_step
 from rubricem_viewer.ablation import Ablation, CurvePoint, RecipeResult, Spread
 from rubricem_viewer.api.figures import Curve
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from research.ablation import Logs, evaluation_at, spread, spread_cell
 from rubricem_env.domain.inputs import package_text
-from rubricem_records.log_lines import StepLine
-from rubricem_records.recipes import SS_GRPO, Recipe
-from rubricem_records.run_log import RunLog
+from rubricem_records.runs.log_lines import StepLine
+from rubricem_records.runs.recipes import SS_GRPO, Recipe
+from rubricem_records.runs.run_log import RunLog
 
 ANSWER_READERS = ("answer_only", "dr_grpo", "igpo")
 """Credit whose judge reads the answer alone."""

@@ -43,7 +43,7 @@ from rubricem_env.world.expert_faults import Faults, Slips, draw_slips
 from rubricem_env.world.judge import Evidence, criteria_of
 from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_env.world.questions import Question
-from rubricem_records.stage_lookup import stage_lookup
+from rubricem_records.rollouts.stage_lookup import stage_lookup
 
 Floats = npt.NDArray[np.float64]
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)

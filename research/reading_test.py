@@ -32,7 +32,7 @@ from rubricem_env.world.names import SPLITS, Split
 from rubricem_env.world.needs import Need
 from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollouts import Rollout
 from trainers.settings import run_command
 
 TURN_TOKENS = 400

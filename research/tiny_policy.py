@@ -39,8 +39,8 @@ from rubricem_env.world.judge import Evidence
 from rubricem_env.world.lessons import Lesson, lesson_after
 from rubricem_env.world.names import Split
 from rubricem_env.world.questions import Question
-from rubricem_records.line_file import LineFile
-from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 from trainers.settings import make_out, read_command, run_command
 
 

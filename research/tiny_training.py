@@ -21,7 +21,7 @@ from transformers import Qwen3ForCausalLM
 from research.tiny_pretraining import LearntText
 from rubricem_agent.policy.decoder import Rotation, rms_norm, rotate
 from rubricem_env.domain.base import Frozen, UnitScore
-from rubricem_records.atomic_files import write_atomic
+from rubricem_records.files.atomic_files import write_atomic
 
 BLOCK = 192
 """Queries at once: plain products of blocks are faster than the fused attention of a CPU at these shapes."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rubricem_env.domain.inputs import validating
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.evaluation_logs import AnswerRecord, CaseKey, VerdictRecord
-from rubricem_records.evaluation_manifest import ANSWERS_FILE, VERDICTS_FILE
+from rubricem_records.evaluations.logs import AnswerRecord, CaseKey, VerdictRecord
+from rubricem_records.evaluations.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_viewer.api.evaluations import ExampleRow
 from rubricem_viewer.line_follower import LineFollower, LineSpan, read_bytes
 from rubricem_viewer.refusals import NotThereError

@@ -1,7 +1,7 @@
 """Shows one recorded attempt with its judgement."""
 
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.run_record import RolloutEntry
+from rubricem_records.rollouts.run_record import RolloutEntry
 from rubricem_viewer.api.trajectories import ElementText, TrajectoryView
 from rubricem_viewer.element_segments import cut_trajectory
 from rubricem_viewer.elements import MAX_TEXT

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.bank_items import STATUSES, BankItem, ItemStatus
+from rubricem_records.bank.bank_items import STATUSES, BankItem, ItemStatus
 from rubricem_viewer.api.lessons import BankChange, BankItemView, BankPage, BankRow
 from rubricem_viewer.filters import PageFilter
 from rubricem_viewer.lesson_uses import find_uses

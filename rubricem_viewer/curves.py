@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import boundary
-from rubricem_records.expected_curves import find_expected
-from rubricem_records.levels import find_levels
-from rubricem_records.log_lines import NumberPath, read_number
-from rubricem_records.recorded_run import RecordedRun
-from rubricem_records.run_settings import flatten_settings
+from rubricem_records.runs.expected_curves import find_expected
+from rubricem_records.runs.levels import find_levels
+from rubricem_records.runs.log_lines import NumberPath, read_number
+from rubricem_records.runs.recorded_run import RecordedRun
+from rubricem_records.runs.run_settings import flatten_settings
 from rubricem_viewer.api.figures import Comparison, Curve, Figure
 from rubricem_viewer.api.runs import RunCard
 from rubricem_viewer.refusals import UnreadableRunError

@@ -9,7 +9,7 @@ from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.turn import Block, Turn
-from rubricem_records.stage_lookup import stage_lookup
+from rubricem_records.rollouts.stage_lookup import stage_lookup
 from rubricem_viewer.api.trajectories import ElementKind
 
 _KINDS: dict[str, ElementKind] = {

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 
 from rubricem_env.scaffold.citations import find_citations
-from rubricem_records.snippet_sources import sources_in
+from rubricem_records.rollouts.snippet_sources import sources_in
 from rubricem_viewer.api.trajectories import CitationView, Element, SectionView, SnippetView
 from rubricem_viewer.element_segments import ElementSegment
 from rubricem_viewer.utf16 import count_units

@@ -6,13 +6,13 @@ from contextlib import suppress
 import numpy as np
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.evaluation_comparison import compare
-from rubricem_records.evaluation_manifest import read_manifest
-from rubricem_records.evaluation_names import name_judges
-from rubricem_records.evaluation_scores import Scores
-from rubricem_records.own_rows import own_rows
-from rubricem_records.published_scores import published_tables
-from rubricem_records.statistics import RunComparison
+from rubricem_records.evaluations.comparison import compare
+from rubricem_records.evaluations.manifest import read_manifest
+from rubricem_records.evaluations.names import name_judges
+from rubricem_records.evaluations.own_rows import own_rows
+from rubricem_records.evaluations.published_scores import published_tables
+from rubricem_records.evaluations.scores import Scores
+from rubricem_records.evaluations.statistics import RunComparison
 from rubricem_viewer.api.evaluations import EvaluationView
 from rubricem_viewer.run_folder import RunFolder, stored_scores
 

@@ -5,7 +5,7 @@ import binascii
 
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.evaluation_logs import CaseKey
+from rubricem_records.evaluations.logs import CaseKey
 from rubricem_viewer.api.evaluations import ExamplePage, ExampleRow, ExampleSort, ExampleView
 from rubricem_viewer.api.scores import StageScores
 from rubricem_viewer.api.trajectories import TrajectoryRow, TrajectoryView

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
-from rubricem_records.run_record import RECORD_VERSION, Header
+from rubricem_records.rollouts.run_record import RECORD_VERSION, Header
 
 _MAX_HEADER = 65_536
 

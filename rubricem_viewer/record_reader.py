@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rubricem_env.domain.inputs import validating
-from rubricem_records.run_record import (
+from rubricem_records.rollouts.run_record import (
     GROUPS,
     RECORD_FOLDER,
     ROLLOUTS,

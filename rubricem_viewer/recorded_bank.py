@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
-from rubricem_records.run_record import LESSONS, RECORD_FOLDER, LessonLine
+from rubricem_records.bank.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
+from rubricem_records.rollouts.run_record import LESSONS, RECORD_FOLDER, LessonLine
 from rubricem_viewer.line_follower import LineFollower
 from rubricem_viewer.shown_bank import LessonSearch, MakeSearch
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.judge.separation import score_variance
-from rubricem_records.run_record import GroupEntry, RolloutEntry
+from rubricem_env.judge.rubrics.separation import score_variance
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_viewer.api.questions import Fate, RubricEvent, RubricHistory, RubricLife, StepNote
 from rubricem_viewer.run_folder import RunFolder
 from rubricem_viewer.shown_numbers import number_or_none

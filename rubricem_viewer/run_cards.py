@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rubricem_env.domain.errors import RubricEMError, boundary
-from rubricem_records.evaluation_manifest import judge_model, read_manifest
-from rubricem_records.evaluation_names import agent_name
-from rubricem_records.evaluation_scores import NO_JUDGE
-from rubricem_records.log_lines import StepLine
-from rubricem_records.recorded_run import RecordedRun
+from rubricem_records.evaluations.manifest import judge_model, read_manifest
+from rubricem_records.evaluations.names import agent_name
+from rubricem_records.evaluations.scores import NO_JUDGE
+from rubricem_records.runs.log_lines import StepLine
+from rubricem_records.runs.recorded_run import RecordedRun
 from rubricem_viewer.ablation import load_ablation
 from rubricem_viewer.api.runs import RunCard, RunDetail, Standing
 from rubricem_viewer.api.scores import StageScores

@@ -3,12 +3,12 @@
 import threading
 from pathlib import Path
 
-from rubricem_records.evaluation_manifest import ANSWERS_FILE, MANIFEST_FILE, SCORES_FILE, VERDICTS_FILE
-from rubricem_records.evaluation_scores import Scores, read_scores
-from rubricem_records.recorded_run import RecordedRun, read_run
-from rubricem_records.run_log import METRICS_FILE
-from rubricem_records.run_record import RECORD_FOLDER
-from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.evaluations.manifest import ANSWERS_FILE, MANIFEST_FILE, SCORES_FILE, VERDICTS_FILE
+from rubricem_records.evaluations.scores import Scores, read_scores
+from rubricem_records.rollouts.run_record import RECORD_FOLDER
+from rubricem_records.runs.recorded_run import RecordedRun, read_run
+from rubricem_records.runs.run_log import METRICS_FILE
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 from rubricem_viewer.ablation import ABLATION_FILE
 from rubricem_viewer.answer_index import AnswerIndex
 from rubricem_viewer.api.runs import RunKind

@@ -9,8 +9,8 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.scoring import fulfillment
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_records.repeated_calls import count_repeats
-from rubricem_records.run_record import RolloutEntry
+from rubricem_records.rollouts.repeated_calls import count_repeats
+from rubricem_records.rollouts.run_record import RolloutEntry
 from rubricem_viewer.api.groups import Separator
 from rubricem_viewer.api.trajectories import TrajectoryRow
 from rubricem_viewer.shown_numbers import number_or_none

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.bank_header import HEADER_FILE
-from rubricem_records.run_record import RECORD_FOLDER
+from rubricem_records.bank.bank_header import HEADER_FILE
+from rubricem_records.rollouts.run_record import RECORD_FOLDER
 from rubricem_viewer.bank_views import BankViews
 from rubricem_viewer.refusals import NotThereError
 from rubricem_viewer.run_folder import RunFolder, kind_of

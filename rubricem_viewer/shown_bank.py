@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rubricem_records.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
+from rubricem_records.bank.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
 
 
 class ShownBank(Protocol):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_records.run_record import GroupEntry, RolloutEntry
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_viewer.api.trajectories import ScoreView, StageView
 from rubricem_viewer.quotations import PolicyPieces, find_quotations
 from rubricem_viewer.shown_numbers import number_or_none

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from rubricem_env.domain.inputs import read_text, validating
-from rubricem_records.run_record import RECORD_FOLDER, VOCABULARY_FILE
+from rubricem_records.rollouts.run_record import RECORD_FOLDER, VOCABULARY_FILE
 from rubricem_viewer.api.trajectories import TokenPage
 from rubricem_viewer.attempt_view import read_entry
 from rubricem_viewer.run_folder import RunFolder

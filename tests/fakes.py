@@ -16,7 +16,7 @@ from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, query_key
 from rubricem_env.llm.chat import ChatReply, ChatRequest
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.episodes import FOUND
 from rubricem_env.tools.failures import ToolFailure

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rubricem_env.judge.templates import PROPOSE, REFLECT
+from rubricem_env.judge.model.templates import PROPOSE, REFLECT
 from rubricem_env.llm.chat import ChatRequest
 
 _DELIMITED_BLOCK = re.compile(

@@ -25,7 +25,7 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_agent.policy.local import load_model
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, ModelError, boundary
-from rubricem_records.atomic_files import write_atomic
+from rubricem_records.files.atomic_files import write_atomic
 
 from .settings import run_command
 

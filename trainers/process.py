@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rubricem_agent.yaml_config import read_fields, read_yaml
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
-from rubricem_records.line_file import LineFile
-from rubricem_records.run_lock import lock_folder
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.files.run_lock import lock_folder
 
 ERRORS_FILE = "trainer.err"
 _DEFAULT_STEPS = 24

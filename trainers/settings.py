@@ -23,7 +23,7 @@ from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.llm import export_traces
-from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 
 Settings = TypeVar("Settings", bound=Frozen)
 INTERRUPTED = 130

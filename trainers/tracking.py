@@ -11,7 +11,7 @@ from typing import Any
 
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.log_lines import BenchmarkLine, EvaluationLine, LogLine, WarningLine
+from rubricem_records.runs.log_lines import BenchmarkLine, EvaluationLine, LogLine, WarningLine
 
 Tracker = Callable[[LogLine], None]
 """Takes each line of a run's log to a destination besides that log."""

@@ -8,8 +8,8 @@ from statistics import mean
 from typing import Any
 
 from research.line_chart import draw_svg
-from rubricem_records.levels import find_levels
-from rubricem_records.recipes import KNOWN
+from rubricem_records.runs.levels import find_levels
+from rubricem_records.runs.recipes import KNOWN
 from rubricem_viewer.api.figures import Curve
 
 DOCS = Path(__file__).parents[1]

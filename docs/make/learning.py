@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from research.line_chart import draw_svg
-from rubricem_records.expected_curves import Expected, make_expected
-from rubricem_records.levels import find_levels
-from rubricem_records.run_log import read_log
-from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.runs.expected_curves import Expected, make_expected
+from rubricem_records.runs.levels import find_levels
+from rubricem_records.runs.run_log import read_log
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 from rubricem_viewer.api.figures import Curve
 
 TITLE = "Answers to held-out questions, by truth, over the steps"

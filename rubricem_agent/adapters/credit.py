@@ -12,8 +12,8 @@ from rubricem_agent.learn.credit import CreditSettings, credit_judged
 from rubricem_agent.learn.padding import pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement
-from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 
 
 def stage_advantages(

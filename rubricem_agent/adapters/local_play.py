@@ -14,8 +14,8 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.tools.base import Toolbox
-from rubricem_records.rollouts import Rollout
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.sampling import Sampling
 
 
 @contextmanager

@@ -35,8 +35,8 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.rewards import Scorer
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.offline import offline_queries, shipped_toolbox
-from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollouts import Rollout
 
 require_tested("trl", ">=1.16,<1.17", extra="trl")
 

@@ -24,15 +24,15 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
 from rubricem_env.env.render import COLOURS, GREY
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
-from rubricem_records.atomic_files import writing
-from rubricem_records.rollouts import Rollout
-from rubricem_records.snippet_sources import shown_sources, sources_in
+from rubricem_records.files.atomic_files import writing
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.snippet_sources import shown_sources, sources_in
 
 _LABELS: Mapping[str, str] = MappingProxyType(
     {

@@ -15,8 +15,8 @@ from rubricem_agent.memory.store import BankStoreError
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines
-from rubricem_records.bank_header import read_header
-from rubricem_records.bank_items import STATUSES, BankItem, ItemStatus
+from rubricem_records.bank.bank_header import read_header
+from rubricem_records.bank.bank_items import STATUSES, BankItem, ItemStatus
 
 _QUESTION_WIDTH = 100
 """Characters of a question in a row."""

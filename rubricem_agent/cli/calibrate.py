@@ -21,8 +21,8 @@ from rubricem_agent.wiring.prompt_calibration import WordingAgreement, compare_p
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines, read_text, validating
 from rubricem_env.domain.trajectory import load_trajectory
-from rubricem_env.judge.calibration import Calibration, LabelledExample, calibrate as run_calibration
-from rubricem_env.judge.rubric_files import read_rubrics
+from rubricem_env.judge.rubrics.files import read_rubrics
+from rubricem_env.judge.trust.calibration import Calibration, LabelledExample, calibrate as run_calibration
 
 _SHOWN_DISAGREEMENTS = 10
 

@@ -22,11 +22,11 @@ from rubricem_agent.wiring.evals_on_ray import run_over_ray
 from rubricem_agent.wiring.inspect_log import export_inspect_log
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.atomic_files import writing
-from rubricem_records.evaluation_names import name_of
-from rubricem_records.evaluation_scores import read_scores
-from rubricem_records.journal import NO_ROOM
-from rubricem_records.own_rows import lifetime
+from rubricem_records.evaluations.names import name_of
+from rubricem_records.evaluations.own_rows import lifetime
+from rubricem_records.evaluations.scores import read_scores
+from rubricem_records.files.atomic_files import writing
+from rubricem_records.files.journal import NO_ROOM
 
 _SHOWN_FAILURES = 5
 _PAGE_FILE = "report.html"

@@ -7,7 +7,7 @@ import typer
 
 from rubricem_agent.cli.terminal import Terminal, command
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.atomic_files import writing
+from rubricem_records.files.atomic_files import writing
 
 _PROJECT = Path(__file__).parents[1] / "project"
 

@@ -20,9 +20,9 @@ from rubricem_env.judge.describe import describe_group
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubric_files import read_rubrics
-from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.rubrics.files import read_rubrics
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.claims import unfounded_claims
 from rubricem_env.scaffold.parsed import parse_trajectory

@@ -11,8 +11,8 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.model_names import JUDGE_NAMES
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.wiring.probe import model_probes, require_answers
-from rubricem_env.judge.agreement import Agreement
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
+from rubricem_env.judge.trust.agreement import Agreement
 
 JudgeOption = Annotated[str, typer.Option("--judge", help=f"{JUDGE_NAMES}.")]
 

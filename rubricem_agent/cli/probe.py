@@ -15,11 +15,11 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.judge.agreement import Agreement, measure_agreement
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
-from rubricem_env.judge.length_bias import probe_length
+from rubricem_env.judge.trust.agreement import Agreement, measure_agreement
+from rubricem_env.judge.trust.length_bias import probe_length
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.run_record import GroupEntry, RolloutEntry
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_viewer.record_reader import RunRecordReader
 
 Recorded = tuple[GroupEntry, RolloutEntry]

@@ -22,7 +22,7 @@ from rubricem_agent.cli.model_options import model_options, read_model
 from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_records.atomic_files import writing
+from rubricem_records.files.atomic_files import writing
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]

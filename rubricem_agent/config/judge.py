@@ -6,10 +6,10 @@ from pydantic import Field
 
 from rubricem_agent.model_names import RULES
 from rubricem_env.domain.base import Frozen
-from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.ensemble import Combine
+from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.settings import JudgeSettings
-from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.usage import SpendLimits
 
 

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
 from rubricem_env.domain.base import Frozen
-from rubricem_env.llm.limiter import Rates
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.limiter import Rates
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimits
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 
 class PolicyConfig(Frozen):

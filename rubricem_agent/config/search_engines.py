@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import Frozen, PositiveCount
-from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.prices import FLASH, Dollars
 from rubricem_env.tools.engines import ENGINES
 

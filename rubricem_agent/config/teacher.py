@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
 from rubricem_env.domain.base import Frozen, PositiveCount
-from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.prices import Dollars
 from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.world.expert_faults import Faults

@@ -18,7 +18,7 @@ from rubricem_agent.data.teacher import TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.llm.chat import ChatRequest
-from rubricem_records.atomic_files import write_atomic
+from rubricem_records.files.atomic_files import write_atomic
 
 
 def post_requests(folder: Path, requests: Mapping[str, ChatRequest]) -> Path:

@@ -21,7 +21,7 @@ from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Trajectory
-from rubricem_records.atomic_files import writing
+from rubricem_records.files.atomic_files import writing
 
 
 class ChatTurn(Frozen):

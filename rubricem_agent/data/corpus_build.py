@@ -24,9 +24,9 @@ from rubricem_env.tools.corpus_index import (
     stored_form,
 )
 from rubricem_env.tools.corpus_search import Document, split_passages
-from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
-from rubricem_records.file_hash import sha256
-from rubricem_records.line_file import LineFile
+from rubricem_records.files.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.files.file_hash import sha256
+from rubricem_records.files.line_file import LineFile
 
 _LOCK = "rubricem_index.lock"
 _COMMIT_EVERY = 100_000

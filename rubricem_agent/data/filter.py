@@ -27,7 +27,7 @@ from rubricem_env.scaffold.violation import Code, Violation
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.repair import repair_call
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC, ToolSpec
-from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.files.atomic_files import MAKE_ROOM, write_atomic, writing
 
 QUOTE = '"'
 TOOL_SPECS = (GOOGLE_SEARCH_SPEC, SNIPPET_SEARCH_SPEC)

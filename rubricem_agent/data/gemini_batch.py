@@ -10,7 +10,7 @@ from rubricem_agent.data.base import TurnReply
 from rubricem_agent.data.batch_teacher import deliver_replies, read_requests, unanswered_requests
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.llm.gemini import open_client, read_candidate, read_usage
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Usage
 
 POLL_SECONDS = 60.0

@@ -11,7 +11,7 @@ from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.step import call_tool
 from rubricem_env.tools.base import Toolbox
-from rubricem_records.line_file import LineFile
+from rubricem_records.files.line_file import LineFile
 
 MAX_ROUNDS = 10
 """The answer's round included."""

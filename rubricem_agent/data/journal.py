@@ -10,8 +10,8 @@ from rubricem_agent.data.base import TurnReply
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.trajectory import ToolResult
-from rubricem_records.atomic_files import MAKE_ROOM, writing
-from rubricem_records.line_file import LineFile
+from rubricem_records.files.atomic_files import MAKE_ROOM, writing
+from rubricem_records.files.line_file import LineFile
 
 
 class JournalEntry(Frozen):

@@ -16,7 +16,7 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Polarity
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_records.atomic_files import write_atomic, writing
+from rubricem_records.files.atomic_files import write_atomic, writing
 
 MAX_QUESTION_TOKENS = 1_600
 """What the paper's prompt of 8,192 tokens leaves beside the agent's instructions and a full reference block."""

@@ -10,7 +10,7 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import AnswerFormat, Query
-from rubricem_env.judge.rubric_files import read_rubrics
+from rubricem_env.judge.rubrics.files import read_rubrics
 from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
 

@@ -18,9 +18,9 @@ from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Origin, Query
 from rubricem_env.llm.ask import ask_once
 from rubricem_env.llm.chat import ChatModel, ChatRequest
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.prices import PRICES, Price, price_of
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Spent, Usage
 from rubricem_env.scaffold.untrusted import defuse, neutralize
 from rubricem_env.tools.render import estimate_tokens

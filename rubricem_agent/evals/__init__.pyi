@@ -31,5 +31,8 @@ from rubricem_agent.evals.runner import Runner as Runner
 from rubricem_agent.evals.scoring import score_run as score_run
 from rubricem_agent.evals.scoring_error import ScoringError as ScoringError
 from rubricem_agent.evals.suite import SUITE as SUITE, load_benchmark as load_benchmark, rules_for as rules_for
-from rubricem_records.evaluation_rules import EvaluationMode as EvaluationMode, Rules as Rules
-from rubricem_records.statistics import bootstrap_mean as bootstrap_mean, paired_bootstrap as paired_bootstrap
+from rubricem_records.evaluations.rules import EvaluationMode as EvaluationMode, Rules as Rules
+from rubricem_records.evaluations.statistics import (
+    bootstrap_mean as bootstrap_mean,
+    paired_bootstrap as paired_bootstrap,
+)

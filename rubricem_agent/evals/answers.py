@@ -9,8 +9,8 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.domain.trajectory import AnswerFormat, Query
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
-from rubricem_records.rollouts import Rollout
+from rubricem_records.evaluations.logs import AnswerRecord, CaseKey
+from rubricem_records.rollouts.rollouts import Rollout
 
 Answerer = Callable[..., Awaitable[AnswerRecord]]
 """An agent: answerer(example, *, answer_format, guidance="", epoch=0) attempts one example.

@@ -7,7 +7,7 @@ from functools import cached_property
 from rubricem_agent.evals.dataset import Dataset, Example
 from rubricem_agent.evals.grading import Grader
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 
 @dataclass(frozen=True)

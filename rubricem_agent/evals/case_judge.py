@@ -13,13 +13,13 @@ from rubricem_agent.evals.costs import dollars_of
 from rubricem_agent.evals.grading import Grade, Grading, GradingQuestion, JudgeReplies
 from rubricem_env.domain.errors import JudgeError, ModelError, boundary
 from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.prices import PRICES, Price
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
 from rubricem_env.llm.thoughts import without_thoughts
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import SpendLimitReached, Usage
-from rubricem_records.evaluation_logs import PAGES, CaseKey, VerdictKey, VerdictRecord
-from rubricem_records.journal import Journal
+from rubricem_records.evaluations.logs import PAGES, CaseKey, VerdictKey, VerdictRecord
+from rubricem_records.files.journal import Journal
 
 PURPOSE = "judge"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.extraction import Extracted, extract, judged_text
 from rubricem_agent.evals.grading import Case
-from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
+from rubricem_records.evaluations.logs import AnswerRecord, CaseKey
 
 
 def case_of(loaded: Loaded, record: AnswerRecord) -> Case:

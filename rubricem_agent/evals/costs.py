@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rubricem_env.llm.prices import PRICES, Price, price_of
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
-from rubricem_records.evaluation_scores import ModelCost
+from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
+from rubricem_records.evaluations.scores import ModelCost
 
 NO_PRICE = "no price known"
 

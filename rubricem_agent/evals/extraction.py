@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.evaluation_rules import CitationMode, Rules
+from rubricem_records.evaluations.rules import CitationMode, Rules
 
 MAX_ANSWER = 400_000
 """Characters. A longer answer is a failure of the policy, and counts as empty: no judge is asked about it."""

@@ -14,7 +14,7 @@ from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, requ
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
-from rubricem_records.file_hash import sha256 as file_sha256
+from rubricem_records.files.file_hash import sha256 as file_sha256
 
 
 class FileRow(Frozen):

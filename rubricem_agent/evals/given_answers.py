@@ -9,7 +9,7 @@ from rubricem_agent.evals.files import read_answers
 from rubricem_agent.evals.shown_value import shown
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_logs import AnswerRecord
+from rubricem_records.evaluations.logs import AnswerRecord
 
 
 @dataclass(frozen=True)

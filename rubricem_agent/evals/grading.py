@@ -16,7 +16,7 @@ from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.untrusted import defuse
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
 

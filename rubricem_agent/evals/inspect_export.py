@@ -25,9 +25,9 @@ from inspect_ai.tool import ToolCall  # type: ignore[import-not-found,unused-ign
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.cases import extracted
 from rubricem_env.domain.trajectory import Origin, Trajectory
-from rubricem_records.evaluation_logs import AnswerRecord
-from rubricem_records.evaluation_scores import Scores
-from rubricem_records.journal import Journal
+from rubricem_records.evaluations.logs import AnswerRecord
+from rubricem_records.evaluations.scores import Scores
+from rubricem_records.files.journal import Journal
 
 SCORER = "rubricem"
 

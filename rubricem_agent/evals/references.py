@@ -12,7 +12,7 @@ from typing import Literal
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.reflection.reflector import Reflector
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollouts import Rollout
 
 References = Callable[[str, Sequence[Rollout]], Awaitable[str]]
 """What a memory shows before a question, given the earlier attempts at it: a reference block, or nothing."""

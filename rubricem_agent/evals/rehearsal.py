@@ -11,7 +11,7 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.metered import CHARS_PER_TOKEN
 from rubricem_env.llm.prices import PRICES, Price
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_scores import ModelCost
+from rubricem_records.evaluations.scores import ModelCost
 
 ANSWER_CHARACTERS = {AnswerFormat.EXACT: 40, AnswerFormat.SHORT: 1_800, AnswerFormat.LONG: 9_000}
 """What answers of each form usually have; the judge reads them."""

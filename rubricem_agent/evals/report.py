@@ -20,13 +20,13 @@ from rich.text import Text as RichText
 from rubricem_agent.evals.costs import cost_cells, cost_text
 from rubricem_agent.evals.suite import PAPER, SUITE
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_records.evaluation_comparison import compare
-from rubricem_records.evaluation_names import name_judges, name_of, title_of
-from rubricem_records.evaluation_scores import JudgeScores, Scores
-from rubricem_records.own_rows import OWN, group_runs, own_rows
-from rubricem_records.published_scores import PublishedTable, published_tables
-from rubricem_records.run_settings import flatten_settings
-from rubricem_records.statistics import RunComparison
+from rubricem_records.evaluations.comparison import compare
+from rubricem_records.evaluations.names import name_judges, name_of, title_of
+from rubricem_records.evaluations.own_rows import OWN, group_runs, own_rows
+from rubricem_records.evaluations.published_scores import PublishedTable, published_tables
+from rubricem_records.evaluations.scores import JudgeScores, Scores
+from rubricem_records.evaluations.statistics import RunComparison
+from rubricem_records.runs.run_settings import flatten_settings
 
 LONG, SHORT = "four long-form benchmarks", "four short-form benchmarks"
 

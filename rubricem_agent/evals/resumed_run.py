@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from rubricem_agent.evals.shown_value import shown
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.atomic_files import write_atomic, writing
-from rubricem_records.evaluation_manifest import (
+from rubricem_records.evaluations.manifest import (
     ANSWERS_FILE,
     MANIFEST_FILE,
     VERDICTS_FILE,
     EvaluationManifest,
     read_manifest,
 )
-from rubricem_records.journal import NO_ROOM
+from rubricem_records.files.atomic_files import write_atomic, writing
+from rubricem_records.files.journal import NO_ROOM
 
 _ONLY_WHERE_USED: Mapping[str, str] = MappingProxyType(
     {

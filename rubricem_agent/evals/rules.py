@@ -5,7 +5,7 @@ drtulu     DR Tulu's protocol, which the paper says that it shares
 strict     as official, but replies are read without quirks and every failure counts as the worst case
 """
 
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 
 def official_rules(judge: str, **changes: object) -> Rules:

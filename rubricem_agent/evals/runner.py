@@ -13,8 +13,8 @@ from rubricem_agent.evals.costs import dollars_of
 from rubricem_env.domain.errors import BoundaryError, ModelError, boundary
 from rubricem_env.llm.prices import PRICES, Price
 from rubricem_env.llm.usage import SpendLimitReached
-from rubricem_records.evaluation_logs import AnswerRecord, CaseKey
-from rubricem_records.journal import Journal
+from rubricem_records.evaluations.logs import AnswerRecord, CaseKey
+from rubricem_records.files.journal import Journal
 
 RunPhase = Literal["all", "answers", "verdicts"]
 """The part of a run that is done."""

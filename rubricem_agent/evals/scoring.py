@@ -17,11 +17,10 @@ from rubricem_agent.evals.cases import case_keys, case_of
 from rubricem_agent.evals.costs import costs_of
 from rubricem_agent.evals.grading import Grade, GradingQuestion, JudgeReplies, replay
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.evaluation_logs import PAGES, AnswerRecord, CaseKey, VerdictRecord
-from rubricem_records.evaluation_manifest import EvaluationManifest
-from rubricem_records.evaluation_scores import NO_JUDGE, JudgeAgreement, JudgeScores, Scores
-from rubricem_records.journal import Journal
-from rubricem_records.statistics import (
+from rubricem_records.evaluations.logs import PAGES, AnswerRecord, CaseKey, VerdictRecord
+from rubricem_records.evaluations.manifest import EvaluationManifest
+from rubricem_records.evaluations.scores import NO_JUDGE, JudgeAgreement, JudgeScores, Scores
+from rubricem_records.evaluations.statistics import (
     DRAWS,
     MeanInterval,
     bootstrap_mean,
@@ -29,6 +28,7 @@ from rubricem_records.statistics import (
     epoch_variance,
     wilson_interval,
 )
+from rubricem_records.files.journal import Journal
 
 
 def count_reasons(reasons: Iterable[str]) -> dict[str, int]:

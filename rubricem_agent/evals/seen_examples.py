@@ -9,7 +9,7 @@ from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.files import Advice, json_lines
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.evaluation_manifest import Inputs
+from rubricem_records.evaluations.manifest import Inputs
 
 _NAMES = ("question", "query", "prompt", "problem")
 

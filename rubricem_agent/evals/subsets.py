@@ -13,8 +13,8 @@ from typing import Final, Literal
 from rubricem_agent.evals.benchmark import Loaded
 from rubricem_agent.evals.files import Advice, json_array, read_utf8
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_records.evaluation_manifest import Inputs
-from rubricem_records.evaluation_rules import SubsetRule
+from rubricem_records.evaluations.manifest import Inputs
+from rubricem_records.evaluations.rules import SubsetRule
 
 ABLATION_SEED: Final = 100
 """The paper fixes a random subset and does not print its seed; this one is ours, and is the same in every run."""

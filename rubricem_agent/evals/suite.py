@@ -22,7 +22,7 @@ from rubricem_agent.evals.benchmarks import (
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.official_prompts import read_official
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.evaluation_rules import EvaluationMode, Rules
+from rubricem_records.evaluations.rules import EvaluationMode, Rules
 
 _PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa)
 PAPER = tuple(module.BENCHMARK.name for module in _PAPER)

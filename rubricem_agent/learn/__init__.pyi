@@ -14,4 +14,4 @@ from rubricem_agent.learn.curriculum import Curriculum as Curriculum, Encounter 
 from rubricem_agent.learn.deferred import Deferred as Deferred
 from rubricem_agent.learn.samples import Sample as Sample, pad_batch as pad_batch
 from rubricem_env.judge.masking import group_scores as group_scores
-from rubricem_records.run_log import RunLog as RunLog, read_log as read_log
+from rubricem_records.runs.run_log import RunLog as RunLog, read_log as read_log

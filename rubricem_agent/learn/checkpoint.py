@@ -20,8 +20,8 @@ from pydantic import Field, ValidationError
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, UsageError, boundary
-from rubricem_records.atomic_files import flush, write_text
-from rubricem_records.file_hash import sha256
+from rubricem_records.files.atomic_files import flush, write_text
+from rubricem_records.files.file_hash import sha256
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
-from rubricem_records.log_lines import NumberPath, StepLine, read_number
+from rubricem_records.runs.log_lines import NumberPath, StepLine, read_number
 
 Positive = Annotated[float, Field(gt=0)]
 

@@ -1,6 +1,6 @@
 """Recognises judge drift by the log: the training judge's scores rise and the truth does not follow.
 
-Only a world with truth can measure this; elsewhere the held-out audit (`rubricem_env.judge.audit`) compares two
+Only a world with truth can measure this; elsewhere the held-out audit (`rubricem_env.judge.trust.audit`) compares two
 judges. It stops nothing, or truth would steer training.
 """
 
@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
-from rubricem_records.log_lines import StepLine
+from rubricem_records.runs.log_lines import StepLine
 
 
 class DriftSettings(Frozen):

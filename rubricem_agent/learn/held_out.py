@@ -18,16 +18,16 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
-from rubricem_records.log_lines import ScoredBy
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_log import append_line
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.sampling import Sampling
+from rubricem_records.runs.log_lines import ScoredBy
+from rubricem_records.runs.run_log import append_line
 
 
 async def answer_held_out(

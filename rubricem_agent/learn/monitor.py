@@ -6,8 +6,8 @@ from pathlib import Path
 from rubricem_agent.learn.collapse import WatchSettings, find_collapse
 from rubricem_agent.learn.drift import DriftSettings, find_drift
 from rubricem_env.domain.errors import RubricEMError
-from rubricem_records.log_lines import StepLine
-from rubricem_records.run_log import METRICS_FILE, append_line, read_log
+from rubricem_records.runs.log_lines import StepLine
+from rubricem_records.runs.run_log import METRICS_FILE, append_line, read_log
 
 
 def find_divergence(lines: Sequence[StepLine]) -> str | None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from rubricem_agent.learn.credit import Credit
 from rubricem_env.judge.judgements import GroupJudgement
-from rubricem_env.judge.rubric_set import RubricSet
-from rubricem_records.bank_items import Retrieved
-from rubricem_records.packed_tokens import pack_tokens
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_record import GroupEntry, RolloutEntry, ShownLesson
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
+from rubricem_records.bank.bank_items import Retrieved
+from rubricem_records.rollouts.packed_tokens import pack_tokens
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry, ShownLesson
 
 
 def record_group(

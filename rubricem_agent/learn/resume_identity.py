@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_records.run_settings import flatten_settings
+from rubricem_records.runs.run_settings import flatten_settings
 
 _FIELDS = TypeAdapter(dict[str, Any])
 

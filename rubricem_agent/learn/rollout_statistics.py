@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rubricem_records.log_lines import RolloutStats
-from rubricem_records.repeated_calls import count_repeats
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.repeated_calls import count_repeats
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.runs.log_lines import RolloutStats
 
 
 def measure_rollouts(groups: Sequence[Sequence[Rollout]]) -> RolloutStats:

@@ -13,8 +13,8 @@ from rubricem_agent.learn.step import CreditedRollouts
 from rubricem_agent.reflection.candidates import ReflectionSample
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollouts import Rollout
 
 
 class Batch(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement
-from rubricem_records.log_lines import StageMetrics
+from rubricem_records.runs.log_lines import StageMetrics
 
 
 def report_by_stage(sums: Sequence[Sequence[float]]) -> dict[str, StageMetrics]:

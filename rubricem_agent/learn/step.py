@@ -30,14 +30,14 @@ from rubricem_agent.reflection.reflector import ReflectionOutcome, measure_refle
 from rubricem_env.domain.base import Frozen
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
-from rubricem_records.bank_items import Retrieved
-from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_record import GroupEntry, RolloutEntry
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.bank.bank_items import Retrieved
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
+from rubricem_records.rollouts.run_recorder import RunRecorder
 
 
 class Lessons(NamedTuple):

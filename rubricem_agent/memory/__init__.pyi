@@ -10,4 +10,4 @@ from rubricem_agent.memory.inject import Injector as Injector
 from rubricem_agent.memory.sentence_embed import SentenceEmbedder as SentenceEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot as load_snapshot, save_snapshot as save_snapshot
 from rubricem_agent.memory.store import MemoryStore as MemoryStore
-from rubricem_records.bank_items import BankItem as BankItem
+from rubricem_records.bank.bank_items import BankItem as BankItem

@@ -26,7 +26,7 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.scaffold.copies import ShownText
-from rubricem_records.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
+from rubricem_records.bank.bank_items import BankItem, ItemStatus, Retrieved, StoredItem
 
 Retrieval = Literal["cross", "within"]
 """Which lessons are retrieved: those of other, similar questions, or the question's own."""

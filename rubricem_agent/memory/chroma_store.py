@@ -23,8 +23,8 @@ from chromadb.config import Settings
 
 from rubricem_agent.memory.store import BankStoreError
 from rubricem_env.domain.errors import FileFormatError, boundary
-from rubricem_records.bank_header import BANK_VERSION, BankHeader, read_header, write_header
-from rubricem_records.bank_items import BankItem, StoredItem
+from rubricem_records.bank.bank_header import BANK_VERSION, BankHeader, read_header, write_header
+from rubricem_records.bank.bank_items import BankItem, StoredItem
 
 # Small, so that the part of Chroma's log that each write looks through stays short: a write then costs the same
 # among 100 items and among 20,000.

@@ -15,7 +15,7 @@ from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.prompting import fill, read_prompt
 from rubricem_env.domain.base import Frozen
 from rubricem_env.scaffold.untrusted import GAP, neutralize
-from rubricem_records.bank_items import BankItem, Retrieved
+from rubricem_records.bank.bank_items import BankItem, Retrieved
 
 CountTokens = Callable[[str], int]
 BLOCK_TOKENS = 4_096

@@ -23,8 +23,8 @@ from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.atomic_files import write_atomic, writing
-from rubricem_records.bank_items import BankItem, StoredItem
+from rubricem_records.bank.bank_items import BankItem, StoredItem
+from rubricem_records.files.atomic_files import write_atomic, writing
 
 SNAPSHOT_VERSION = 1
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from rubricem_env.domain.errors import BoundaryError
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.scaffold.folding import fold_letters
-from rubricem_records.bank_items import StoredItem
+from rubricem_records.bank.bank_items import StoredItem
 
 
 def text_digest(reflection: Reflection) -> str:

@@ -26,4 +26,4 @@ from rubricem_agent.policy.tokens import (
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
 from rubricem_agent.prompting import AgentPrompt as AgentPrompt, agent_prompt as agent_prompt
 from rubricem_env.llm.http_failures import ContextOverflow as ContextOverflow
-from rubricem_records.sampling import Sampling as Sampling
+from rubricem_records.rollouts.sampling import Sampling as Sampling

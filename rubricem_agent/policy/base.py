@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parser import EmissionStream
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 STOP_STRINGS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
 """What engines are told to stop at."""

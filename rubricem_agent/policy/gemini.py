@@ -13,7 +13,7 @@ from rubricem_env.llm.chat import ABORTED, Delta
 from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
 from rubricem_env.llm.keys import redactor_of
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 
 class GeminiPolicy:

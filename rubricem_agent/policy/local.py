@@ -24,7 +24,7 @@ from rubricem_agent.policy.decoder import Feed, RowDecoder, max_positions, model
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
 from rubricem_env.llm.usage import Usage
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 
 def load_model(path: Path) -> PreTrainedModel:

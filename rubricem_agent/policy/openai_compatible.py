@@ -7,11 +7,11 @@ from typing import Any, Literal
 from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.llm.chat import ChatRequest, Delta
-from rubricem_env.llm.chat_wire import ChatWire
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.wire import Message
+from rubricem_env.llm.wires.chat_wire import ChatWire
+from rubricem_env.llm.wires.wire import Message
 from rubricem_env.tools.render import estimate_tokens
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 Layout = Literal["auto", "inline", "messages"]
 """`inline` continues one assistant turn, as in training, and needs vLLM to render the chat template.

@@ -12,7 +12,7 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 _WORD = re.compile(r"\s*\S+|\s+$")
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import Delta
-from rubricem_env.llm.limiter import Limiter
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.limiter import Limiter
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.thoughts import has_visible_text
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter, Usage
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.tools.render import estimate_tokens

@@ -17,10 +17,10 @@ from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, Tok
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import Delta
 from rubricem_env.llm.http_failures import ContextOverflow
+from rubricem_env.llm.limits.retry import call_with_retry
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.retry import call_with_retry
 from rubricem_env.llm.usage import Usage
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 PROBE = "How wide is the river Tall Fox? Größe: 12 µm, 川の幅.\n\nThe answer"
 """Text without special tokens that tokenizers split differently, and after which no model is certain."""

@@ -21,11 +21,11 @@ from rubricem_env.domain.base import Frozen, Span, Stage, Text
 from rubricem_env.domain.errors import BoundaryError
 from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Origin
+from rubricem_env.judge.model.shown_attempt import shorten_middle
 from rubricem_env.judge.reflections import ReflectionMode
-from rubricem_env.judge.shown_attempt import shorten_middle
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 
 class ReflectionSample(Frozen):

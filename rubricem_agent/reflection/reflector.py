@@ -33,7 +33,7 @@ from rubricem_env.judge.judgements import GroupJudgement, count_reasons
 from rubricem_env.judge.reflections import CandidateScore, ReflectionJudge, ReflectionTask
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_records.bank_items import BankItem
+from rubricem_records.bank.bank_items import BankItem
 
 _NOTHING = ReflectionScore(diagnosis=0.0, specificity=0.0, scope=0.0)
 """The score of a candidate that is empty, or whose unreadable form counts."""

@@ -5,5 +5,5 @@ from rubricem_agent.rollout.run import (
     run_episode as run_episode,
     run_groups as run_groups,
 )
-from rubricem_records.rollout_tokens import RolloutTokens as RolloutTokens
-from rubricem_records.rollouts import Rollout as Rollout
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens as RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout as Rollout

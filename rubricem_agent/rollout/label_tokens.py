@@ -10,8 +10,8 @@ from itertools import accumulate
 from rubricem_agent.policy.base import TokenSegment
 from rubricem_env.domain.base import StageSpans
 from rubricem_env.scaffold.turn import Turn
-from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
-from rubricem_records.stage_lookup import stage_lookup
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.rollouts.stage_lookup import stage_lookup
 
 
 def label_tokens(pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans: StageSpans) -> RolloutTokens:

@@ -7,7 +7,7 @@ from rubricem_env.domain.trajectory import Ending
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
-from rubricem_records.snippet_sources import SnippetSource, shown_sources
+from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|!])")
 

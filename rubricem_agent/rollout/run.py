@@ -20,8 +20,8 @@ from rubricem_env.llm.tracing import note_turn, span
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.base import Toolbox
-from rubricem_records.rollouts import Rollout, RolloutTrajectory
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
+from rubricem_records.rollouts.sampling import Sampling
 
 
 class Attempt(NamedTuple):

@@ -22,7 +22,7 @@ from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.memory import build_injector, open_existing_bank
 from rubricem_agent.wiring.models import build_policy, system_of
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path

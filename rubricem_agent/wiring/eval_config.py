@@ -17,10 +17,10 @@ from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, Comm
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.prices import Dollars
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_records.evaluation_rules import EvaluationMode, Rules
-from rubricem_records.sampling import Sampling
+from rubricem_records.evaluations.rules import EvaluationMode, Rules
+from rubricem_records.rollouts.sampling import Sampling
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
 

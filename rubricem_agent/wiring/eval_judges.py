@@ -9,11 +9,11 @@ from rubricem_agent.evals.limited_tools import read_page
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.chat import ChatModel
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.spec import FETCH_PAGE
-from rubricem_records.evaluation_logs import VerdictRecord
-from rubricem_records.journal import Journal
+from rubricem_records.evaluations.logs import VerdictRecord
+from rubricem_records.files.journal import Journal
 
 
 def build_case_judges(

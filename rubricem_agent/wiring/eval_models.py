@@ -7,8 +7,8 @@ from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, RULES, 
 from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.prices import Price, listed_with, price_of
-from rubricem_records.evaluation_manifest import judge_model
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.manifest import judge_model
+from rubricem_records.evaluations.rules import Rules
 
 
 def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]:

@@ -24,9 +24,9 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.prices import SHUT_DOWN, Price
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
-from rubricem_records.evaluation_scores import ModelCost
-from rubricem_records.sampling import Sampling
+from rubricem_records.evaluations.manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
+from rubricem_records.evaluations.scores import ModelCost
+from rubricem_records.rollouts.sampling import Sampling
 
 
 def read_seen(path: Path) -> Collection[str]:

@@ -26,13 +26,13 @@ from rubricem_agent.wiring.probe import Probe, model_probes, require_answers, se
 from rubricem_agent.wiring.stored_runs import read_parts, write_scores
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.llm.chat import ChatModel
-from rubricem_env.llm.limiter import LimiterOf, own_limiter
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.limiter import LimiterOf, own_limiter
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
-from rubricem_records.evaluation_logs import AnswerRecord, CaseKey, VerdictRecord
-from rubricem_records.evaluation_manifest import ANSWERS_FILE, VERDICTS_FILE
-from rubricem_records.evaluation_scores import Scores
-from rubricem_records.journal import Journal
+from rubricem_records.evaluations.logs import AnswerRecord, CaseKey, VerdictRecord
+from rubricem_records.evaluations.manifest import ANSWERS_FILE, VERDICTS_FILE
+from rubricem_records.evaluations.scores import Scores
+from rubricem_records.files.journal import Journal
 
 SHARDS = "shards"
 """The folder of the parts of a split run."""

@@ -14,10 +14,10 @@ from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import package_text, read_text
-from rubricem_records.bank_header import read_header
-from rubricem_records.line_file import LineFile
-from rubricem_records.run_log import METRICS_FILE
-from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.bank.bank_header import read_header
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.runs.run_log import METRICS_FILE
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 
 BANK, MODEL, CARD = "rubric-bank", "model", "README.md"
 _SENT: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(

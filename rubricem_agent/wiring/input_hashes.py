@@ -13,7 +13,7 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.tools import open_index
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.file_hash import sha256
+from rubricem_records.files.file_hash import sha256
 
 _WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
     {

@@ -5,8 +5,8 @@ from pathlib import Path
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_agent.wiring.stored_runs import read_logs, reload_benchmark
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.evaluation_manifest import read_manifest
-from rubricem_records.evaluation_scores import read_scores
+from rubricem_records.evaluations.manifest import read_manifest
+from rubricem_records.evaluations.scores import read_scores
 
 
 def export_inspect_log(folder: Path, out: Path) -> None:

@@ -23,11 +23,11 @@ from rubricem_agent.wiring.probe import model_probes, require_answers, search_pr
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import BoundaryError, FileFormatError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_records.bank_header import read_header
+from rubricem_records.bank.bank_header import read_header
 
 SNAPSHOT_SUFFIX = ".npz"
 

@@ -34,17 +34,17 @@ from rubricem_agent.policy.text import Service
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.ensemble import EnsembleJudge
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.reflections import ReflectionJudge
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.chat import ChatModel
 from rubricem_env.llm.hosts import LOOPBACK, refuse_plain_http, url_host
 from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
-from rubricem_env.llm.limiter import Limiter
+from rubricem_env.llm.limits.limiter import Limiter
+from rubricem_env.llm.limits.pool import ModelPool
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
-from rubricem_env.llm.pool import ModelPool
 from rubricem_env.llm.prices import PRICES, Price, price_of
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 
 if TYPE_CHECKING:
@@ -170,11 +170,11 @@ def _connect_served(
 ) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
     """A model behind one of the three wires, and its key."""
     with requires_extra("judge", f"a served {role}"):
-        from rubricem_env.llm.chat_wire import ChatWire
-        from rubricem_env.llm.messages_wire import MessagesWire
         from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-        from rubricem_env.llm.responses_wire import ResponsesWire
-        from rubricem_env.llm.wire import Wire
+        from rubricem_env.llm.wires.chat_wire import ChatWire
+        from rubricem_env.llm.wires.messages_wire import MessagesWire
+        from rubricem_env.llm.wires.responses_wire import ResponsesWire
+        from rubricem_env.llm.wires.wire import Wire
     wires: dict[str, Wire] = {RESPONSES: ResponsesWire(), ANTHROPIC: MessagesWire()}
     wire = wires.get(spec.backend, ChatWire())
     home = _ANTHROPIC_HOST if spec.backend == ANTHROPIC else _OPENAI_HOST

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from rubricem_env.llm.limiter import LimiterOf
-from rubricem_env.llm.shared_limits import RemoteLimiter, SharedLimits
+from rubricem_env.llm.limits.limiter import LimiterOf
+from rubricem_env.llm.limits.shared_limits import RemoteLimiter, SharedLimits
 
 ResultT = TypeVar("ResultT")
 

@@ -29,8 +29,8 @@ from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.keys import redact_failure
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 
 REQUEST = ChatRequest("Reply with OK.", purpose="probe", max_output_tokens=1)
 RETRY = RetryPolicy(attempts=3, initial_delay=0.5, max_delay=5.0, deadline=60.0)

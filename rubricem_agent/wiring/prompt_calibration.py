@@ -15,10 +15,16 @@ from rubricem_agent.wiring.stored_runs import read_logs
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import read_text
-from rubricem_records.atomic_files import writing
-from rubricem_records.evaluation_manifest import MANIFEST_FILE, read_manifest
-from rubricem_records.journal import NO_ROOM
-from rubricem_records.statistics import MeanInterval, RunComparison, cohens_kappa, kappa_interval, paired_bootstrap
+from rubricem_records.evaluations.manifest import MANIFEST_FILE, read_manifest
+from rubricem_records.evaluations.statistics import (
+    MeanInterval,
+    RunComparison,
+    cohens_kappa,
+    kappa_interval,
+    paired_bootstrap,
+)
+from rubricem_records.files.atomic_files import writing
+from rubricem_records.files.journal import NO_ROOM
 
 WORDINGS = ("own", "official")
 

@@ -9,17 +9,17 @@ from rubricem_agent.evals.scoring import EvaluationLogs, score_run
 from rubricem_agent.evals.suite import load_benchmark
 from rubricem_agent.wiring.input_hashes import beside_sha256
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.atomic_files import write_atomic, writing
-from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
-from rubricem_records.evaluation_manifest import (
+from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
+from rubricem_records.evaluations.manifest import (
     ANSWERS_FILE,
     SCORES_FILE,
     VERDICTS_FILE,
     EvaluationManifest,
     read_manifest,
 )
-from rubricem_records.evaluation_scores import Scores
-from rubricem_records.journal import NO_ROOM, Journal
+from rubricem_records.evaluations.scores import Scores
+from rubricem_records.files.atomic_files import write_atomic, writing
+from rubricem_records.files.journal import NO_ROOM, Journal
 
 
 def rescore_run(folder: Path, data: str = "") -> Scores:

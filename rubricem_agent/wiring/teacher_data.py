@@ -28,18 +28,18 @@ from rubricem_agent.wiring.probe import model_probes, require_answers, search_pr
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.chat import ChatRequest
-from rubricem_env.llm.limiter import Limiter, LimiterOf, own_limiter
+from rubricem_env.llm.limits.limiter import Limiter, LimiterOf, own_limiter
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel, expected_usage
 from rubricem_env.llm.prices import Price, listed_with, price_name, price_of
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import shipped_questions_path
 from rubricem_env.world.questions import Question
-from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
-from rubricem_records.line_file import LineFile
-from rubricem_records.run_settings import SETTINGS_FILE
+from rubricem_records.files.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 
 if TYPE_CHECKING:
     pass

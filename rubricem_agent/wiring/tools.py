@@ -19,9 +19,9 @@ from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
-from rubricem_env.llm.limiter import LimiterOf, Rates, own_limiter
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.limiter import LimiterOf, Rates, own_limiter
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Meter
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.cache import CachedTool

@@ -12,7 +12,7 @@ from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.models import requires_extra
 from rubricem_agent.wiring.tools import listen
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
-from rubricem_records.bank_items import Retrieved, StoredItem
+from rubricem_records.bank.bank_items import Retrieved, StoredItem
 from rubricem_viewer.shelf import RunShelf
 
 _HOST = "127.0.0.1"

@@ -22,8 +22,8 @@ from rubricem_env.env.spec import EnvSpec, Prompt, make_env_spec, question_promp
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.judge.group_scorer import GroupScorer
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.world.offline import offline_queries
 

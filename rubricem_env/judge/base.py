@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Rubric, RubricScore
-from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 _NONE: Mapping[str, RubricScore] = MappingProxyType({})

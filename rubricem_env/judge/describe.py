@@ -6,7 +6,7 @@ from typing import Any
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import StageScore, Unscored
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
-from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 
 
 def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet) -> dict[str, Any]:

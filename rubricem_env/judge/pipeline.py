@@ -19,9 +19,9 @@ from rubricem_env.judge.group import Group
 from rubricem_env.judge.injections import find_injections
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.outage import refuse_outage
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubric_dropout import drop_rubrics
-from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.rubrics.dropout import drop_rubrics
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.llm.tracing import note_scores, span

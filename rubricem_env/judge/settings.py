@@ -1,7 +1,7 @@
 """How a step is judged: caps of rubrics, dropout, and when the step stops."""
 
 from rubricem_env.domain.base import Count, Frozen, UnitScore
-from rubricem_env.judge.rubric_set import StageCaps
+from rubricem_env.judge.rubrics.rubric_set import StageCaps
 
 
 class JudgeSettings(Frozen):

@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 
 
 async def ask_once(model: ChatModel, request: ChatRequest) -> ChatReply:

@@ -14,7 +14,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import ChatReply, ChatRequest, Finish
 from rubricem_env.llm.http_failures import ContextOverflow, says_overflow, status_error
 from rubricem_env.llm.keys import Redactor
-from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.limits.retry import parse_retry_after
 from rubricem_env.llm.usage import Usage
 
 MAX_REPLY_BYTES = 20_000_000

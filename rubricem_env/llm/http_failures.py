@@ -3,7 +3,7 @@
 import re
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.retry import RETRYABLE_STATUS
+from rubricem_env.llm.limits.retry import RETRYABLE_STATUS
 
 
 class ContextOverflow(ModelError):

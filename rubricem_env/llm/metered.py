@@ -6,9 +6,9 @@ from functools import partial
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import ChatModel, ChatReply, ChatRequest
-from rubricem_env.llm.hedge import call_with_hedge
 from rubricem_env.llm.keys import Redactor, redact_failure
-from rubricem_env.llm.limiter import Limiter
+from rubricem_env.llm.limits.hedge import call_with_hedge
+from rubricem_env.llm.limits.limiter import Limiter
 from rubricem_env.llm.usage import Meter, Usage
 
 CHARS_PER_TOKEN = 3

@@ -15,14 +15,14 @@ from pydantic import BaseModel, SecretStr, TypeAdapter
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import ChatReply, ChatRequest, Delta
-from rubricem_env.llm.chat_wire import ChatWire
-from rubricem_env.llm.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, learn_dialect
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.http_failures import WEB_PAGE, ContextOverflow, is_web_page, says_overflow, status_error
 from rubricem_env.llm.keys import redact_failure, redactor_of
-from rubricem_env.llm.openai_reply import WireReply, read_completion
-from rubricem_env.llm.retry import parse_retry_after
-from rubricem_env.llm.wire import Message, Wire
+from rubricem_env.llm.limits.retry import parse_retry_after
+from rubricem_env.llm.wires.chat_wire import ChatWire
+from rubricem_env.llm.wires.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, learn_dialect
+from rubricem_env.llm.wires.openai_reply import WireReply, read_completion
+from rubricem_env.llm.wires.wire import Message, Wire
 
 _LOG = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 5_000_000

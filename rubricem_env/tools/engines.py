@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
-from rubricem_env.llm.limiter import Rates
+from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.prices import Dollars
 from rubricem_env.tools.arguments import read_years
 from rubricem_env.tools.failures import ToolFailure

@@ -4,7 +4,7 @@ import re
 
 from rubricem_env.domain.errors import BoundaryError, ToolError
 from rubricem_env.domain.trajectory import ToolResult, ToolStatus
-from rubricem_env.llm.retry import RETRYABLE_STATUS
+from rubricem_env.llm.limits.retry import RETRYABLE_STATUS
 
 _STATUSES = {408: ToolStatus.TIMEOUT, 429: ToolStatus.RATE_LIMITED, 504: ToolStatus.TIMEOUT}
 _MEANINGS = {401: "it refuses the key", 403: "it refuses the key or the request", 429: "too many requests"}

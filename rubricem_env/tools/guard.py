@@ -12,9 +12,9 @@ from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.keys import Redactor
-from rubricem_env.llm.limiter import Limiter, LimiterProtocol, Rates
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.limiter import Limiter, LimiterProtocol, Rates
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.base import redacted
 from rubricem_env.tools.circuit_breaker import CircuitBreaker

@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.llm.http_failures import is_web_page
-from rubricem_env.llm.retry import parse_retry_after
+from rubricem_env.llm.limits.retry import parse_retry_after
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.engines import ENGINES, WIRES
 from rubricem_env.tools.failures import ToolFailure, http_failure, malformed_reply

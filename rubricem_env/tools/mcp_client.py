@@ -10,10 +10,10 @@ from typing import Any, Self
 
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.balancer import Balancer
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.retry import RetryPolicy, call_with_retry
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.balancer import Balancer
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.tools.arguments import read_arguments
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.failures import ToolFailure, result_of_failure

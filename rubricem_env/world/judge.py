@@ -21,11 +21,11 @@ from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, RubricS
 from rubricem_env.domain.scale import FULL_SCORE, PARTIAL_SCORE
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult, present_stages
-from rubricem_env.judge.key_terms import find_quote, key_terms, plain_text
 from rubricem_env.judge.reflections import CandidateScore, ReflectionTask
-from rubricem_env.judge.rules_for_reflections import judge_reflections
+from rubricem_env.judge.rubrics.separation import separating_rubrics
+from rubricem_env.judge.rules.key_terms import find_quote, key_terms, plain_text
+from rubricem_env.judge.rules.reflections import judge_reflections
 from rubricem_env.judge.scoring import score_trajectory
-from rubricem_env.judge.separation import separating_rubrics
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.needs import ImplicitNeed, Need, Trap, mentions
 from rubricem_env.world.questions import Question

@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_records.evaluation_logs import VerdictRecord
-from rubricem_records.evaluation_scores import JudgeAgreement, JudgeScores
-from rubricem_records.published_scores import PublishedTable
-from rubricem_records.statistics import RunComparison
+from rubricem_records.evaluations.logs import VerdictRecord
+from rubricem_records.evaluations.published_scores import PublishedTable
+from rubricem_records.evaluations.scores import JudgeAgreement, JudgeScores
+from rubricem_records.evaluations.statistics import RunComparison
 from rubricem_viewer.api.pages import Page
 from rubricem_viewer.api.trajectories import TrajectoryView
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Rubric
-from rubricem_records.run_record import ShownLesson
+from rubricem_records.rollouts.run_record import ShownLesson
 from rubricem_viewer.api.scores import StageScores
 from rubricem_viewer.api.trajectories import TrajectoryRow
 

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_records.log_lines import ScoredBy
+from rubricem_records.runs.log_lines import ScoredBy
 from rubricem_viewer.api.scores import StageScores
 
 RunKind = Literal["training", "evaluation", "ablation"]

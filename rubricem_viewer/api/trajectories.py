@@ -5,7 +5,7 @@ from typing import Literal
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Rubric, RubricScore
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_records.run_record import ShownLesson
+from rubricem_records.rollouts.run_record import ShownLesson
 from rubricem_viewer.api.pages import Page
 from rubricem_viewer.api.scores import StageScores
 

@@ -25,7 +25,7 @@ from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.rewards import ScoreEach
 from rubricem_env.env.spec import make_env_spec
-from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from tests.adapters.golden_group import tutor
 
 SCORES = {Stage.PLAN: 0.5, Stage.RESEARCH: 0.25, Stage.REVIEW: 0.125, Stage.ANSWER: 1.0}

@@ -17,8 +17,8 @@ from rubricem_env.concurrency import open_generator
 from rubricem_env.domain.base import Stage
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_records.run_log import RunLog, read_log
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_records.runs.run_log import RunLog, read_log
 from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train

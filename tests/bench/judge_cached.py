@@ -16,14 +16,14 @@ from pathlib import Path
 
 import httpx2
 
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.llm_judge import LLMJudge
+from rubricem_env.judge.model.templates import SCORE
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.templates import SCORE
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.llm.chat import ChatRequest
-from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 from tests.bench.test_bench_judge import draft, step_groups
 from tests.fakes import ScriptedModel

@@ -22,15 +22,15 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.llm_judge import LLMJudge
+from rubricem_env.judge.model.templates import PROPOSE, SCORE
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.templates import PROPOSE, SCORE
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.llm.chat import ChatRequest
-from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 from rubricem_env.testing.loopback import free_port
 from rubricem_env.testing.servers import ModelReply, ModelServer

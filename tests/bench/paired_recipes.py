@@ -17,8 +17,8 @@ import numpy as np
 
 from research.reading_test import answer_worlds
 from rubricem_env.world.judge import true_quality
-from rubricem_records.line_file import LineFile
-from rubricem_records.recipes import RECIPES
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.runs.recipes import RECIPES
 from trainers.settings import run_command
 
 PAIRS = (

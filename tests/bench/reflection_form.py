@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from rubricem_records.run_log import read_log
+from rubricem_records.runs.run_log import read_log
 
 BASE = {"num_candidates": 4, "total_tokens": 2400, "new_tokens": 128, "system": "Reflect."}
 VARIANTS = {

@@ -31,8 +31,8 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.world.judge import AlmanacJudge, true_quality
-from rubricem_records.run_settings import SETTINGS_FILE
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
+from rubricem_records.runs.run_settings import SETTINGS_FILE
 from trainers.local.checkpoint import resume_run
 from trainers.local.run import Run, make_run
 from trainers.local.settings import LocalConfig

@@ -18,10 +18,10 @@ from rubricem_agent.evals.parity.healthbench import grade_item
 from rubricem_agent.evals.runner import Runner
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.llm.chat import ChatReply
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
-from rubricem_records.evaluation_logs import AnswerRecord, VerdictRecord
-from rubricem_records.journal import Journal
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
+from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
+from rubricem_records.files.journal import Journal
 
 EXAMPLES = 1_000
 ITEMS = 11

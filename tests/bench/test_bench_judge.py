@@ -17,14 +17,14 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.group import Group
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.llm_judge import LLMJudge
+from rubricem_env.judge.model.templates import PROPOSE
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubric_set import RubricSet, StageCaps
-from rubricem_env.judge.templates import PROPOSE
-from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_set import RubricSet, StageCaps
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
 from rubricem_env.testing.judges import attempt
 from tests.fakes import ScriptedModel, rubric

@@ -13,7 +13,7 @@ from rubricem_agent.memory.bank import RubricBank, VectorTable
 from rubricem_agent.memory.embed import unit_rows
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.bank_items import BankItem, StoredItem
+from rubricem_records.bank.bank_items import BankItem, StoredItem
 from tests.fakes import make_reflection
 
 DIMENSION = 384

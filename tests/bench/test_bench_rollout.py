@@ -18,7 +18,7 @@ from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.trajectory import Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 TURN_SECONDS, TOOL_SECONDS = 0.05, (0.05, 0.4)
 CALLS, EPISODES = 6, 256

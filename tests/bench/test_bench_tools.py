@@ -13,7 +13,7 @@ import mcp
 import pytest
 
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolResult, ToolStatus
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.episodes import ScriptedTool, run_scripted_episode
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.base import LocalToolbox

@@ -23,12 +23,12 @@ from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, policy
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_records.bank_items import BankItem, StoredItem
-from rubricem_records.packed_tokens import pack_tokens
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_record import GroupEntry, RolloutEntry
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.bank.bank_items import BankItem, StoredItem
+from rubricem_records.rollouts.packed_tokens import pack_tokens
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
+from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.server import make_app
 from rubricem_viewer.shelf import RunShelf

@@ -19,7 +19,7 @@ import numpy as np
 import uvicorn
 
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import free_port
 from rubricem_env.tools.base import LocalToolbox

@@ -38,7 +38,7 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import shipped_corpus_path
 from rubricem_env.world.offline import offline_queries
-from rubricem_records.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
 from trainers.local.learner import Learner, LossSettings, policy_logprobs
 from trainers.local.packed_qwen3 import pack_samples
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx2
 
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.packed_tokens import PackedTokens, pack_tokens
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.run_record import GroupEntry
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.rollouts.packed_tokens import PackedTokens, pack_tokens
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.run_record import GroupEntry
+from rubricem_records.rollouts.run_recorder import RunRecorder
 from tests.bench.test_bench_viewer import GROUP, PER_STEP, client_of, rollout, viewer
 
 SHORT = 400

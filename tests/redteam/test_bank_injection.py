@@ -7,7 +7,7 @@ import pytest
 from rubricem_agent.memory.inject import Injector, quote
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.bank_items import BankItem, Retrieved
+from rubricem_records.bank.bank_items import BankItem, Retrieved
 from tests.fakes import make_reflection
 
 HOSTILE = (

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.main import app
 from rubricem_env.domain.trajectory import ToolCall, dump_trajectory
 from rubricem_env.env.episode import INCOMPLETE_CALL_NOTICE, NO_ACTION_NOTICE, OVER_BUDGET_NOTICE
-from rubricem_env.judge.facts import gather_facts
-from rubricem_env.judge.shown_attempt import render_stages
+from rubricem_env.judge.model.shown_attempt import render_stages
+from rubricem_env.judge.rules.facts import gather_facts
 from rubricem_env.scaffold.claims import unfounded_claims
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import is_inert

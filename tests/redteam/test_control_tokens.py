@@ -11,9 +11,9 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import RubricScore
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, ScoringRequest
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.reflections import ReflectionTask
-from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.untrusted import defuse, neutralize, restore

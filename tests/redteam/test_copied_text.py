@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.memory.gate import WriteGate
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.judge.rubric_admission import refuse_rubric
+from rubricem_env.judge.rubrics.admission import refuse_rubric
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.folding import fold_letters
 from tests.fakes import make_reflection, rubric

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rubricem_agent.memory.gate import GateLimits, WriteGate
-from rubricem_env.judge.rubric_admission import refuse_rubric
+from rubricem_env.judge.rubrics.admission import refuse_rubric
 from rubricem_env.scaffold.copies import ShownText
 from tests.fakes import make_reflection, rubric
 

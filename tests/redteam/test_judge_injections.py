@@ -10,12 +10,12 @@ from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.injections import find_injections
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.reflections import ReflectionTask
-from rubricem_env.judge.rubric_admission import refuse_rubric
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rubrics.admission import refuse_rubric
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.parsed import parse_trajectory

@@ -5,15 +5,15 @@ import pytest
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import JudgeError, ModelError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.base import Proposal
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.group_scorer import GroupScorer
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.ask_settings import AskSettings
+from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.llm.chat import ChatReply
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
 from tests.fakes import ScriptedModel, rubric
 

@@ -12,12 +12,12 @@ from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.models import build_policy
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.domain.trajectory import Ending, Query, Snippet, ToolResult, ToolStatus
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.episodes import writes
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 QUERY = Query(question="How wide is the Tall Fox?")
 CALL = '<think>t</think><call_tool name="google_search">width</call_tool>'

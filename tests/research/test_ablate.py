@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from research.ablate import ablate, list_runs, run_all
 from rubricem_agent.cli.report import report
-from rubricem_records.recipes import RECIPES, choose_recipes
+from rubricem_records.runs.recipes import RECIPES, choose_recipes
 from trainers.local.settings import LocalConfig, with_system
 from trainers.process import Trainer, TrainerCommand, read_trainer_command
 from trainers.settings import read_settings

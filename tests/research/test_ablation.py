@@ -4,8 +4,8 @@ import pytest
 
 from research.ablation import render_figure, result_cells, summarise
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.log_lines import EvaluationLine
-from rubricem_records.run_log import RunLog
+from rubricem_records.runs.log_lines import EvaluationLine
+from rubricem_records.runs.run_log import RunLog
 
 OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
 

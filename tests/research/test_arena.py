@@ -4,9 +4,9 @@ import pytest
 
 from research.arena import area, at_cost, holm, render_arena, sign_test, step_cost
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.log_lines import EvaluationLine, RolloutStats, StageMetrics, StepLine, UpdateMetrics
-from rubricem_records.recipes import METHODS, choose_recipes
-from rubricem_records.run_log import RunLog
+from rubricem_records.runs.log_lines import EvaluationLine, RolloutStats, StageMetrics, StepLine, UpdateMetrics
+from rubricem_records.runs.recipes import METHODS, choose_recipes
+from rubricem_records.runs.run_log import RunLog
 
 
 def step(number: int, tokens: int = 100, reflected: int = 0) -> StepLine:

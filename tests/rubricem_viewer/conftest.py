@@ -16,14 +16,14 @@ from rubricem_env.domain.judgement import Judgement, RubricScore, StageScore, Un
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.judge.judgements import RolloutJudgement
-from rubricem_env.judge.rubric_set import ActiveRubric, RetiredRubric
+from rubricem_env.judge.rubrics.rubric_set import ActiveRubric, RetiredRubric
 from rubricem_env.testing.judges import attempt
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_records.packed_tokens import pack_tokens
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_record import GroupEntry, RolloutEntry, ShownLesson
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.rollouts.packed_tokens import pack_tokens
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry, ShownLesson
+from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_viewer.server import make_app
 from rubricem_viewer.shelf import RunShelf
 from tests.fakes import rubric

@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.run_record import GroupHead
+from rubricem_records.rollouts.run_record import GroupHead
 from rubricem_viewer.line_follower import LineFollower, read_bytes
 
 

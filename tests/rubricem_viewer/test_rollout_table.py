@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from rubricem_env.domain.base import Stage
-from rubricem_records.run_record import GroupHead, RolloutHead
+from rubricem_records.rollouts.run_record import GroupHead, RolloutHead
 from rubricem_viewer.filters import RolloutFilter
 from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.rollout_table import RolloutTable

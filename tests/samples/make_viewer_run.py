@@ -20,7 +20,7 @@ from rubricem_env.domain.judgement import Provenance
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.world.lessons import lesson_of
-from rubricem_records.bank_items import BankItem
+from rubricem_records.bank.bank_items import BankItem
 from trainers.local.run import Run, make_run
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train

@@ -12,7 +12,7 @@ import pytest
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_records.log_lines import EvaluationLine, StepLine
+from rubricem_records.runs.log_lines import EvaluationLine, StepLine
 from trainers.tracking import open_trackers
 
 SCORES = {stage.value: place / 4 for place, stage in enumerate(STAGES)}

@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.markup import escape
 
-from rubricem_records.log_lines import BenchmarkLine, EvaluationLine, LogLine, StepLine, WarningLine
+from rubricem_records.runs.log_lines import BenchmarkLine, EvaluationLine, LogLine, StepLine, WarningLine
 
 
 def show_line(line: LogLine, steps: int, console: Console) -> None:

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rubricem_agent.cli.terminal import Terminal, command
-from rubricem_records.expected_curves import compare_with, find_expected
-from rubricem_records.following import follow_log
-from rubricem_records.recorded_run import RecordedRun, read_run
-from rubricem_records.run_log import METRICS_FILE, RunLog
+from rubricem_records.runs.expected_curves import compare_with, find_expected
+from rubricem_records.runs.following import follow_log
+from rubricem_records.runs.recorded_run import RecordedRun, read_run
+from rubricem_records.runs.run_log import METRICS_FILE, RunLog
 
 from ..process import Trainer, TrainerCommand, interruptible, read_trainer_command, trainer_environment
 from ..tracking import TRACKERS, Tracker, open_trackers

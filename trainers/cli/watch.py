@@ -7,7 +7,7 @@ import typer
 
 from rubricem_agent.cli.terminal import Terminal, command
 from rubricem_agent.evals.suite import find_benchmark
-from rubricem_records.log_lines import BenchmarkLine
+from rubricem_records.runs.log_lines import BenchmarkLine
 
 from ..verl_backend.watch import Engine, Watch, watch as watch_run
 from .log_lines import describe_line

@@ -33,9 +33,9 @@ from rubricem_agent.learn.checkpoint import latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.run_lock import lock_folder
-from rubricem_records.run_log import METRICS_FILE, append_line
-from rubricem_records.trimming import trim_log
+from rubricem_records.files.run_lock import lock_folder
+from rubricem_records.files.trimming import trim_log
+from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from ..lora import add_lora, merge_adapter, save_adapter
 from ..model_checkpoint import disk_refusals, learning_parts, restore

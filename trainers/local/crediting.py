@@ -7,8 +7,8 @@ import numpy as np
 
 from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.learn.step import CreditedGroup, credit_groups, credit_rollouts
-from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 
 from .igpo import answer_gains
 from .run import Run

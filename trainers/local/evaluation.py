@@ -3,7 +3,7 @@
 from typing import Any
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_judged, mean_quality, record_evaluation
-from rubricem_records.run_log import METRICS_FILE
+from rubricem_records.runs.run_log import METRICS_FILE
 
 from .run import Run
 from .sampling import JudgedStep

@@ -18,8 +18,8 @@ from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.questions import Question
-from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollouts import Rollout
 
 from .learner import Learner, policy_logprobs
 from .packed_qwen3 import is_packable, pack_samples

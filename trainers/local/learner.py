@@ -31,7 +31,7 @@ from rubricem_agent.learn.divergence import KL_LIMIT, LOG_RATIO_LIMIT
 from rubricem_agent.learn.samples import Batch
 from rubricem_agent.learn.stage_metrics import report_by_stage
 from rubricem_env.domain.base import NUM_STAGES, Frozen
-from rubricem_records.log_lines import GradientMetrics, UpdateMetrics
+from rubricem_records.runs.log_lines import GradientMetrics, UpdateMetrics
 
 from ..lora import lora_layers, without_lora
 from .packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_logprobs

@@ -21,16 +21,16 @@ from rubricem_agent.wiring.probe import model_probes, require_answers, search_pr
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.audit import HeldOutAudit
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.trust.audit import HeldOutAudit
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.judge import AlmanacJudge, criteria_of
 from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_env.world.questions import Question
-from rubricem_records.run_record import RECORD_FOLDER
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.rollouts.run_record import RECORD_FOLDER
+from rubricem_records.rollouts.run_recorder import RunRecorder
 
 from ..settings import with_run_seed
 from .learner import Learner

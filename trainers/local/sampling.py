@@ -16,9 +16,9 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, refused_rubrics
-from rubricem_records.bank_items import Retrieved
-from rubricem_records.rollouts import Rollout
-from rubricem_records.sampling import Sampling
+from rubricem_records.bank.bank_items import Retrieved
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.sampling import Sampling
 
 from .run import Run
 from .settings import LocalConfig

@@ -14,7 +14,7 @@ from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.domain.base import PositiveCount
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.judge.audit import AuditSettings
+from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
 
 from ..lora import LoraSettings

@@ -25,9 +25,9 @@ from typing import Any
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import reflection_samples
 from rubricem_agent.learn.step import begin_record, collect_reflections, describe_groups, record_groups
-from rubricem_records.run_lock import lock_folder
-from rubricem_records.run_log import METRICS_FILE, append_line
-from rubricem_records.trimming import trim_log
+from rubricem_records.files.run_lock import lock_folder
+from rubricem_records.files.trimming import trim_log
+from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from ..settings import make_out
 from .checkpoint import resume_run, save_run

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.samples import Sample, pad_batch
-from rubricem_records.log_lines import GradientMetrics, UpdateMetrics
+from rubricem_records.runs.log_lines import GradientMetrics, UpdateMetrics
 
 from .learner import compare_gradients
 from .run import Run

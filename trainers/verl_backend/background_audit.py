@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from rubricem_env.domain.errors import JudgeError, RubricEMError
-from rubricem_env.judge.audit import Audit, HeldOutAudit
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement
+from rubricem_env.judge.trust.audit import Audit, HeldOutAudit
 
 
 class BackgroundAudit:

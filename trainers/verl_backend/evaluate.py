@@ -26,8 +26,8 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of, shipped_toolbox
-from rubricem_records.recorded_run import read_run
-from rubricem_records.run_log import METRICS_FILE
+from rubricem_records.runs.recorded_run import read_run
+from rubricem_records.runs.run_log import METRICS_FILE
 
 from ..settings import run_command
 from .saved_steps import saved_steps

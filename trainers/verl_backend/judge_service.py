@@ -33,22 +33,22 @@ from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
 from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
-from rubricem_env.judge.audit import HeldOutAudit
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement, refused_rubrics
 from rubricem_env.judge.outage import refuse_outage
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.reflections import ReflectionJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.scoring import score_trajectory
-from rubricem_env.llm.shared_limits import SharedLimits
+from rubricem_env.judge.trust.audit import HeldOutAudit
+from rubricem_env.llm.limits.shared_limits import SharedLimits
 from rubricem_env.world.judge import AlmanacJudge
 from rubricem_env.world.questions import Question
-from rubricem_records.bank_items import Retrieved
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_record import RECORD_FOLDER
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.bank.bank_items import Retrieved
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.run_record import RECORD_FOLDER
+from rubricem_records.rollouts.run_recorder import RunRecorder
 
 from ..settings import with_run_seed
 from .background_audit import BackgroundAudit

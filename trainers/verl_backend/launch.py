@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException  # type: ignore[import-not-f
 
 from rubricem_agent.yaml_config import CONFIGS, read_yaml
 from rubricem_env.domain.errors import BoundaryError, ConfigError, UsageError
-from rubricem_records.run_lock import lock_folder
+from rubricem_records.files.run_lock import lock_folder
 
 from .checkpoint import FOLDER, RANKS, check_identity, identity_of, resumed_step
 from .planning.run_shape import value_at

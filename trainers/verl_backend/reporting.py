@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rubricem_agent.learn.stage_metrics import report_by_stage
 from rubricem_env.domain.base import STAGES
-from rubricem_records.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
 
 from ..settings import make_out
 from .settings import VerlSettings

@@ -24,8 +24,8 @@ from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.base import LocalToolbox, Tool, Toolbox
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
-from rubricem_records.rollouts import Rollout, RolloutTrajectory
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
+from rubricem_records.rollouts.sampling import Sampling
 
 from .rows import ScheduledQuery, episode_row
 from .settings import VerlSettings

@@ -10,8 +10,8 @@ from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.samples import Sample
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_records.rollout_tokens import NO_STAGE
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollouts import Rollout
 
 OURS = "rubricem"
 """Our key among veRL's extra fields: the row's group, and the stage of each token of its response."""

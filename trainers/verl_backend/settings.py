@@ -19,7 +19,7 @@ from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.judge.audit import AuditSettings
+from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
 
 from ..settings import RecipeSettings

@@ -39,8 +39,8 @@ from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import Sample, reflection_samples
 from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import BoundaryError, JudgeError, RubricEMError, boundary
-from rubricem_records.run_log import METRICS_FILE, append_line
-from rubricem_records.trimming import trim_log
+from rubricem_records.files.trimming import trim_log
+from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service

@@ -17,10 +17,10 @@ from typing import Any, Literal, NamedTuple
 
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from rubricem_records.atomic_files import MAKE_ROOM, write_atomic, writing
-from rubricem_records.log_lines import BenchmarkLine
-from rubricem_records.recorded_run import read_run
-from rubricem_records.run_log import METRICS_FILE, append_line
+from rubricem_records.files.atomic_files import MAKE_ROOM, write_atomic, writing
+from rubricem_records.runs.log_lines import BenchmarkLine
+from rubricem_records.runs.recorded_run import read_run
+from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from ..process import python_command
 from .saved_steps import MARKER, marked_step, saved_steps

@@ -9,7 +9,7 @@ from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.needs import Truth
-from rubricem_records.file_hash import sha256
+from rubricem_records.files.file_hash import sha256
 
 NEED, CONVENTION, TRAP = 1.0, 0.5, -1.0
 """The weights of the world's own answer rubrics."""

@@ -22,7 +22,7 @@ from rubricem_agent.evals.rules import official_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 Exclusion = Literal["empty_response", "empty_rater", "invalid_rater"]
 """Why an answer leaves every denominator."""

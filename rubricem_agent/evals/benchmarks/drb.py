@@ -15,7 +15,7 @@ from rubricem_agent.evals.benchmarks.drb_reply import parse_scores
 from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 LEAST_CLEANED = 100
 """Characters; a shorter cleaned article officially counts as no article."""

@@ -9,7 +9,7 @@ from rubricem_agent.evals.benchmarks.answer_overlap import normalize_answer, tok
 from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 _VERDICT = re.compile(r"correct:\s*(yes|no)", re.IGNORECASE)
 

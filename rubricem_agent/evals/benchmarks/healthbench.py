@@ -25,7 +25,7 @@ from rubricem_agent.evals.rules import GPT, drtulu_rules, official_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 NEVER_PARSABLE = "JudgeNeverParsable"
 """The official loop never ends; this is the name for a recording that ends without a verdict."""

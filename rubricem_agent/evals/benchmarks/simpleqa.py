@@ -18,7 +18,7 @@ from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, offici
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 _ALONE = re.compile(r"\b([ABC])\b")
 _VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")

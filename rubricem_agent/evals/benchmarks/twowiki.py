@@ -15,7 +15,7 @@ from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, offici
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 EvidenceTriple = tuple[Text, Text, Text]
 """Subject, relation and object, as texts or as Wikidata ids."""

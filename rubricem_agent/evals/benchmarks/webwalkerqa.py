@@ -19,7 +19,7 @@ from rubricem_agent.evals.files import assemble, json_lines, load_short_form, re
 from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluation_rules import Rules
+from rubricem_records.evaluations.rules import Rules
 
 NUM_ROWS = 680
 CELLS = tuple(f"{kind}_{level}" for kind in ("single_source", "multi_source") for level in ("easy", "medium", "hard"))

@@ -14,10 +14,10 @@ from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.log_lines import EvaluationLine
-from rubricem_records.run_log import RunLog
-from rubricem_records.run_record import GroupEntry, RolloutEntry
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
+from rubricem_records.rollouts.run_recorder import RunRecorder
+from rubricem_records.runs.log_lines import EvaluationLine
+from rubricem_records.runs.run_log import RunLog
 from rubricem_viewer.ablation import ABLATION_FILE
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"

@@ -44,14 +44,14 @@ from rubricem_env.domain.trajectory import (
     load_trajectory,
 )
 from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.judge.ask_settings import AskSettings
 from rubricem_env.judge.base import Contrast, ScoringRequest
-from rubricem_env.judge.llm_judge import LLMJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubric_files import read_rubrics
-from rubricem_env.judge.rubric_set import RubricSet
+from rubricem_env.judge.model.ask_settings import AskSettings
+from rubricem_env.judge.model.llm_judge import LLMJudge
+from rubricem_env.judge.rubrics.files import read_rubrics
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.retry import RetryPolicy
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 from rubricem_env.testing.judges import QUESTION, attempt
@@ -59,7 +59,7 @@ from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import load_questions, shipped_corpus_path, shipped_questions_path
 from rubricem_env.world.offline import shipped_toolbox
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.fakes import ManualTime, ScriptedModel, make_reflection, rubric
 from tests.redteam.test_bank_gate import ATTACKS
 from tests.replies import empty_proposal

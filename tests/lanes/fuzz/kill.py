@@ -21,7 +21,7 @@ import numpy as np
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer
 from tests.rubricem_agent.evals.run.conftest import answers_of, files_of

@@ -11,8 +11,8 @@ from typing import Any
 from ray import cloudpickle
 
 from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
-from rubricem_env.llm.limiter import Rates
-from rubricem_records.evaluation_scores import Scores
+from rubricem_env.llm.limits.limiter import Rates
+from rubricem_records.evaluations.scores import Scores
 from tests.lanes.verl.runs import ROOT
 
 PARTS = ("1-of-2", "2-of-2")

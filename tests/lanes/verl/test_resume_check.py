@@ -11,7 +11,7 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.run_lock import lock_folder
+from rubricem_records.files.run_lock import lock_folder
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 from trainers.verl_backend import launch
 from trainers.verl_backend.checkpoint import FOLDER, identity_of, save_service

@@ -17,7 +17,7 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.memory.store import MemoryStore
-from rubricem_records.run_log import read_log
+from rubricem_records.runs.run_log import read_log
 from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.report import render_report
 from tests.lanes.verl.runs import LIMIT, SMALL, started

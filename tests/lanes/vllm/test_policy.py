@@ -15,11 +15,11 @@ from rubricem_agent.policy.vllm import ServedTokenPolicy
 from rubricem_agent.wiring.models import build_policy
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.http_failures import ContextOverflow
-from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.lanes.vllm.tiny_model import MAX_LENGTH
 from tests.rubricem_agent.policy.shared import check_logprobs
 

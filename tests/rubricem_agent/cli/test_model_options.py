@@ -3,7 +3,7 @@ from pathlib import Path
 
 from rubricem_agent.cli.model_options import model_options, read_model
 from rubricem_agent.wiring.eval_config import EvalConfig
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 DEFAULTS = {parameter.name: parameter.default for parameter in model_options(EvalConfig)}
 

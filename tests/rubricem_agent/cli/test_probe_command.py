@@ -11,7 +11,7 @@ from rubricem_agent.cli.main import app
 from rubricem_agent.cli.probe import length_correlation, read_attempts
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollouts import Rollout
 
 RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.tools import tools_app
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.loopback import free_port
 from rubricem_env.tools.mcp_client import McpLink, McpToolbox
 from rubricem_env.tools.mcp_session import open_http

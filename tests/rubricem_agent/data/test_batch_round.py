@@ -14,7 +14,7 @@ from rubricem_agent.data.generate import Generation
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus
 from rubricem_env.testing.loopback import serve_loopback
-from rubricem_records.line_file import LineFile
+from rubricem_records.files.line_file import LineFile
 from tests.rubricem_agent.data.conftest import FIRST, LAST
 from tests.search_server import SearchReply, SearchServer
 

@@ -15,7 +15,7 @@ from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolSta
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.offline import shipped_toolbox
 from rubricem_env.world.questions import Question
-from rubricem_records.line_file import LineFile
+from rubricem_records.files.line_file import LineFile
 
 
 class Killed(Exception):

@@ -14,7 +14,7 @@ from rubricem_agent.wiring.training_questions import prepare
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import AnswerFormat, Query
-from rubricem_env.judge.rubric_files import read_rubrics
+from rubricem_env.judge.rubrics.files import read_rubrics
 from rubricem_env.world.almanac import shipped_questions_path
 
 RUN = CliRunner()

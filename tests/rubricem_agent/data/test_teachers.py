@@ -20,11 +20,11 @@ from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ChatTeacher, TeacherPrompts
 from rubricem_env.domain.errors import ConfigError, FileFormatError, ModelError
 from rubricem_env.llm.chat import ChatReply
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.world.offline import shipped_toolbox
-from rubricem_records.line_file import LineFile
+from rubricem_records.files.line_file import LineFile
 from tests.fakes import ScriptedModel
 from tests.search_server import SearchReply, SearchServer
 

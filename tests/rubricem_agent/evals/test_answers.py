@@ -15,10 +15,10 @@ from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_env.llm.limiter import LimiterProtocol, Rates, own_limiter
+from rubricem_env.llm.limits.limiter import LimiterProtocol, Rates, own_limiter
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.world.offline import shipped_toolbox
-from rubricem_records.evaluation_logs import CaseKey
+from rubricem_records.evaluations.logs import CaseKey
 from tests.search_server import SearchReply, SearchServer
 
 EXAMPLE = Example(id="1", prompt_text="How wide is the Tall Fox?")

@@ -2,7 +2,7 @@ import pytest
 
 from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, extract, judged_text, unboxed
 from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
-from rubricem_records.evaluation_rules import CitationMode, Extraction, Rules
+from rubricem_records.evaluations.rules import CitationMode, Extraction, Rules
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
 

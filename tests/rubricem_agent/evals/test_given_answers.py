@@ -2,7 +2,7 @@ import pytest
 
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_records.evaluation_logs import AnswerRecord
+from rubricem_records.evaluations.logs import AnswerRecord
 
 IDS = "row numbers from 0"
 

@@ -11,7 +11,7 @@ from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import Query, query_key
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.offline import shipped_toolbox
 

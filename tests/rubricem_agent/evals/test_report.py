@@ -11,9 +11,9 @@ from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
-from rubricem_records.evaluation_scores import Scores
-from rubricem_records.own_rows import own_rows
-from rubricem_records.published_scores import published_tables
+from rubricem_records.evaluations.own_rows import own_rows
+from rubricem_records.evaluations.published_scores import published_tables
+from rubricem_records.evaluations.scores import Scores
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 

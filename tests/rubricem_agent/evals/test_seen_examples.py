@@ -11,8 +11,8 @@ from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_see
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.evaluation_manifest import Inputs
-from rubricem_records.evaluation_rules import EvaluationMode
+from rubricem_records.evaluations.manifest import Inputs
+from rubricem_records.evaluations.rules import EvaluationMode
 
 SIZE = 300
 

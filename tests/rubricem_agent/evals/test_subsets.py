@@ -11,8 +11,8 @@ from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.subsets import ablation_rows, choose, published_rows, rows_of_ids
 from rubricem_agent.evals.suite import SUITE, rules_for
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_records.evaluation_manifest import Inputs
-from rubricem_records.evaluation_rules import EvaluationMode
+from rubricem_records.evaluations.manifest import Inputs
+from rubricem_records.evaluations.rules import EvaluationMode
 
 SIZE = 300
 

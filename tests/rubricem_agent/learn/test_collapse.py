@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rubricem_agent.learn.collapse import WatchSettings, find_collapse
-from rubricem_records.log_lines import StepLine
+from rubricem_records.runs.log_lines import StepLine
 
 STAGES = ("plan", "research", "review", "answer")
 WATCH = WatchSettings(window=2)

@@ -4,8 +4,8 @@ import pytest
 
 from rubricem_agent.learn.drift import DriftSettings, find_drift, measure_rise
 from rubricem_agent.learn.monitor import find_divergence
-from rubricem_env.judge.audit import Audit
-from rubricem_records.log_lines import StepLine
+from rubricem_env.judge.trust.audit import Audit
+from rubricem_records.runs.log_lines import StepLine
 
 SETTINGS = DriftSettings(window=2)
 

@@ -6,7 +6,7 @@ from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.drift import DriftSettings
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_env.domain.errors import RubricEMError
-from rubricem_records.run_log import append_line, read_log
+from rubricem_records.runs.run_log import append_line, read_log
 
 WATCH, DRIFT = WatchSettings(window=1, fewest_valid=0.5), DriftSettings(window=1)
 

@@ -5,7 +5,7 @@ import pytest
 from rubricem_agent.learn.rollout_statistics import measure_rollouts
 from rubricem_env.testing.episodes import run_scripted_episode
 from rubricem_env.world.offline import shipped_toolbox
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollouts import Rollout
 
 
 async def test_habits_of_a_good_episode_and_of_an_empty_one_are_averaged():

@@ -15,8 +15,8 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 
 TOKENS = RolloutTokens(ids=(9, 1, 2, 8, 3), stage_ids=(-1, 0, 0, -1, 3), logprobs=(0, -1, -2, 0, -3), prompt_length=1)
 

@@ -26,13 +26,13 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import Origin, Query, Segment, Trajectory
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of
-from rubricem_records.log_lines import parse_line
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
-from rubricem_records.run_recorder import RunRecorder
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.run_recorder import RunRecorder
+from rubricem_records.runs.log_lines import parse_line
 from tests.fakes import make_reflection
 
 QUESTION = load_questions(shipped_questions_path())[0]

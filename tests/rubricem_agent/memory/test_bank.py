@@ -12,7 +12,7 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.bank_items import BankItem
+from rubricem_records.bank.bank_items import BankItem
 from tests.fakes import PlaneEmbedder, make_reflection
 
 

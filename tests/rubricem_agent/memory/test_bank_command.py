@@ -15,7 +15,7 @@ from rubricem_agent.wiring.eval_plan import read_seen
 from rubricem_agent.wiring.input_hashes import bank_sha256
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_records.bank_items import BankItem, StoredItem
+from rubricem_records.bank.bank_items import BankItem, StoredItem
 from tests.fakes import make_reflection
 
 QUESTIONS = ("How wide is the Tall Fox river?", "How wide is the Amber Badger river?", "Who wrote the almanac?")

@@ -11,7 +11,7 @@ from rubricem_agent.wiring.memory import build_bank, build_injector, open_existi
 from rubricem_agent.wiring.models import build_embedder
 from rubricem_env.domain.errors import FileFormatError, MissingExtraError
 from rubricem_env.domain.trajectory import query_key
-from rubricem_records.bank_items import BankItem
+from rubricem_records.bank.bank_items import BankItem
 from tests.fakes import make_reflection
 
 

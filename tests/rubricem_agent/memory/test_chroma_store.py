@@ -21,7 +21,7 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.chroma_store import ChromaStore
 from rubricem_agent.memory.store import BankStoreError
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.bank_items import BankItem
+from rubricem_records.bank.bank_items import BankItem
 from tests.fakes import PlaneEmbedder, make_reflection
 
 # Writes questions at 0, 1, 2 ... and says the number of each one that the bank has acknowledged.

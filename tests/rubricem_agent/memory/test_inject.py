@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.inject import Injector, ReferenceSettings
-from rubricem_records.bank_items import BankItem, Retrieved
+from rubricem_records.bank.bank_items import BankItem, Retrieved
 from tests.fakes import make_reflection
 
 

@@ -5,8 +5,8 @@ import torch
 
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.policy.text import Service
-from rubricem_env.llm.limiter import Limiter, Rates
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import Meter
 from tests.fakes import ManualTime
 

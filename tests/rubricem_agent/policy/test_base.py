@@ -12,7 +12,7 @@ from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of, shipped_toolbox
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.rubricem_agent.policy.shared import ANSWER, service, turn
 from tests.rubricem_agent.policy.test_openai_compatible import KEY, replies
 

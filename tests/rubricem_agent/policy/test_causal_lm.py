@@ -20,7 +20,7 @@ from rubricem_agent.policy.decoder import Feed, SequentialDecoder, open_decoder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer, policy_tokenizer
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, turn
 from tests.shapes import NAMES, tiny
 

@@ -25,7 +25,7 @@ from rubricem_agent.policy.local import (
 from rubricem_agent.wiring.teacher_data import load_chat_tokenizer
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.rubricem_agent.policy.shared import OBSERVATION, check_logprobs, ids_of, turn
 
 

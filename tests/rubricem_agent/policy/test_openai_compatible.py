@@ -11,7 +11,7 @@ from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.rubricem_agent.policy.shared import ANSWER, CALL, OBSERVATION, Ears, service, turn
 
 KEY = SecretStr("sk-canary-0123456789")

@@ -4,7 +4,7 @@ from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.episodes import writes
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.rubricem_agent.policy.shared import Ears, turn
 
 OPENING = Opening("rules", "Why?")

@@ -9,7 +9,7 @@ from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.rubricem_agent.policy.shared import CALL, CORPUS, OBSERVATION, check_logprobs, service, turn
 from tests.vllm_server import VllmServer, draw_from, recite
 

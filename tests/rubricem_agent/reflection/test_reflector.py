@@ -23,7 +23,7 @@ from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Trajectory
 from rubricem_env.judge.reflections import CandidateScore
 from rubricem_env.scaffold.parsed import parse_trajectory
-from rubricem_records.bank_items import BankItem
+from rubricem_records.bank.bank_items import BankItem
 
 QUESTION = "How wide is the Tall Fox?"
 PAGE = "the width of the tall fox was measured at low water by the river board"

@@ -11,8 +11,8 @@ from rubricem_agent.reflection.reflector import Reflector, judged_attempts
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.testing.episodes import DEMO_QUERY, run_scripted_episode
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_env.world.offline import shipped_toolbox

@@ -17,8 +17,8 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.testing.tiny_model import SPECIALS, tiny_tokenizer
-from rubricem_records.rollout_tokens import NO_STAGE, RolloutTokens
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
+from rubricem_records.rollouts.sampling import Sampling
 
 RAW = tiny_tokenizer(["<think>How wide is the Tall Fox?</think>", "</structured_plan>\n<call_tool"] * 20)
 TOKENIZER = policy_tokenizer(RAW)

@@ -6,7 +6,7 @@ from rubricem_agent.rollout.report import explain_ending, linked_answer, render_
 from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.render import render_observation
-from rubricem_records.snippet_sources import SnippetSource, shown_sources, sources_in
+from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources, sources_in
 
 
 def shown(*snippets):

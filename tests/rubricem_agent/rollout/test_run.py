@@ -16,7 +16,7 @@ from rubricem_env.llm.usage import SpendLimitReached, Usage
 from rubricem_env.testing.episodes import DEMO_QUERY, ScriptedResearcher, writes
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_env.world.offline import shipped_toolbox
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 QUERY = Query(question="How wide is the Tall Fox?")
 CALL = '<think>t</think><call_tool name="google_search">Tall Fox width</call_tool>'

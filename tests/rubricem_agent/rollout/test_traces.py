@@ -18,7 +18,7 @@ from rubricem_env.domain.trajectory import Query, ToolCall
 from rubricem_env.env.step import call_tool
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.llm.tracing import CONTENT, ENDPOINT, export_traces, span
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.base import LocalToolbox

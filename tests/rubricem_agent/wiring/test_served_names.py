@@ -12,9 +12,9 @@ from rubricem_agent.policy.base import SYSTEM_FILE, TINY_SYSTEM
 from rubricem_agent.wiring.models import build_judge, build_policy, connect_chat_model, system_of
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.chat import ChatRequest
-from rubricem_env.llm.messages_wire import MessagesWire
-from rubricem_env.llm.responses_wire import ResponsesWire
 from rubricem_env.llm.usage import SpendLimits
+from rubricem_env.llm.wires.messages_wire import MessagesWire
+from rubricem_env.llm.wires.responses_wire import ResponsesWire
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 

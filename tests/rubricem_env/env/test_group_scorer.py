@@ -6,8 +6,8 @@ from rubricem_env.env.rewards import Scorer
 from rubricem_env.env.vector import DeepResearchVectorEnv
 from rubricem_env.judge.group_scorer import GroupScorer
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.testing.judges import QUESTION
 from tests.fakes import rubric
 

@@ -1,6 +1,6 @@
 """Attempts for the tests of what a judge is shown."""
 
-from rubricem_env.judge.shown_attempt import render_stages
+from rubricem_env.judge.model.shown_attempt import render_stages
 from rubricem_env.scaffold.parsed import parse_trajectory
 
 

@@ -7,7 +7,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest
 from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt
 from tests.rubricem_env.judge.trusted_judges import CRITERION, GROUP, constant

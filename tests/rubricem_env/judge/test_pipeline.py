@@ -14,8 +14,8 @@ from rubricem_env.judge.base import ScoringResult
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.group_scorer import GroupScorer
 from rubricem_env.judge.pipeline import StepJudge
-from rubricem_env.judge.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubric_set import StageCaps
+from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.rubrics.rubric_set import StageCaps
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless

@@ -10,13 +10,13 @@ from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import RubricScore, Unscored
 from rubricem_env.domain.reflection import ReflectionScore
-from rubricem_env.judge.ask_settings import AskSettings
-from rubricem_env.judge.llm_judge import LLMJudge
+from rubricem_env.judge.model.ask_settings import AskSettings
+from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.reflections import EMPTY, ReflectionTask
-from rubricem_env.judge.rules_judge import RulesJudge
+from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.judge.scoring import score_trajectory
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, careless

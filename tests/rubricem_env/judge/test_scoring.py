@@ -5,8 +5,8 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import MAX_JUSTIFICATION_CHARS, RubricScore, StageScore, Unscored
+from rubricem_env.judge.rubrics.separation import score_variance
 from rubricem_env.judge.scoring import score_stage, score_trajectory
-from rubricem_env.judge.separation import score_variance
 from tests.fakes import rubric
 
 

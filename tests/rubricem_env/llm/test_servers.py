@@ -7,15 +7,15 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.judge.replies import WireProposal, WireReflectionScores, WireScores
+from rubricem_env.judge.model.replies import WireProposal, WireReflectionScores, WireScores
 from rubricem_env.llm.ask import ask_once
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.gemini import GeminiModel
 from rubricem_env.llm.keys import redactor_of
-from rubricem_env.llm.limiter import Limiter, Rates
+from rubricem_env.llm.limits.limiter import Limiter, Rates
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimitReached, SpendLimits
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer

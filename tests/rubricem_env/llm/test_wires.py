@@ -8,12 +8,12 @@ from pydantic import BaseModel, SecretStr
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import ChatRequest
-from rubricem_env.llm.chat_wire import ChatWire
-from rubricem_env.llm.messages_wire import MessagesWire
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
-from rubricem_env.llm.responses_wire import ResponsesWire
 from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.usage import Usage
+from rubricem_env.llm.wires.chat_wire import ChatWire
+from rubricem_env.llm.wires.messages_wire import MessagesWire
+from rubricem_env.llm.wires.responses_wire import ResponsesWire
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from rubricem_agent.config.tools import ToolsConfig, read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.tools.mcp_client import McpLink, McpToolbox
 from rubricem_env.tools.mcp_session import Opener, open_http, open_stdio
 from rubricem_env.tools.spec import GOOGLE_SEARCH_SPEC

@@ -15,8 +15,8 @@ from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.engines import ENGINES, WIRES
 from rubricem_env.tools.guard import GuardedTool, GuardSettings

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from rubricem_agent.config.tools import read_tools_config
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.trajectory import Snippet, ToolCall, ToolStatus
-from rubricem_env.llm.retry import RetryPolicy
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.retry import RetryPolicy
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.tools.google_search import GeminiGoogleSearch
 from rubricem_env.tools.guard import GuardedTool, GuardSettings

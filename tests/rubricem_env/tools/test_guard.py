@@ -7,8 +7,8 @@ from pydantic import SecretStr
 
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.keys import redactor_of
-from rubricem_env.llm.limiter import Rates
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.limiter import Rates
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import Meter, SpendLimits, Usage
 from rubricem_env.testing.episodes import FOUND
 from rubricem_env.tools.failures import ToolFailure, http_failure, result_of_failure

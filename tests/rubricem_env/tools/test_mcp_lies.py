@@ -8,7 +8,7 @@ import pytest
 
 from rubricem_env.domain.errors import ToolError
 from rubricem_env.domain.trajectory import ToolStatus
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.tools.mcp_client import McpLink
 from rubricem_env.tools.mcp_result import read_outcome
 from rubricem_env.tools.mcp_session import open_stdio

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.trajectory import ToolStatus
-from rubricem_env.llm.timing import Timing
+from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.episodes import ScriptedTool
 from rubricem_env.testing.loopback import free_port, serve_loopback
 from rubricem_env.tools.base import LocalToolbox

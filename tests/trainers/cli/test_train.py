@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.report import report
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.log_lines import EvaluationLine, StepLine, WarningLine
-from rubricem_records.run_log import read_log
+from rubricem_records.runs.log_lines import EvaluationLine, StepLine, WarningLine
+from rubricem_records.runs.run_log import read_log
 from trainers.cli.log_lines import describe_line, show_line
 from trainers.cli.train import train
 

@@ -21,8 +21,8 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of, shipped_toolbox
-from rubricem_records.line_file import LineFile
-from rubricem_records.run_lock import lock_folder
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.files.run_lock import lock_folder
 from trainers.fine_tuning.settings import GIB, Precision, SftConfig, SftSchedule, plan_memory, refuse_small_gpu
 from trainers.fine_tuning.sft import (
     OneProcess,

@@ -14,7 +14,7 @@ import pytest
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.errors import RubricEMError, UsageError
-from rubricem_records.trimming import trim_log
+from rubricem_records.files.trimming import trim_log
 from trainers.local.checkpoint import resume_run, save_run
 from trainers.local.policy import save_policy
 from trainers.local.run import make_run

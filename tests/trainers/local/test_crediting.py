@@ -6,8 +6,8 @@ import torch
 
 from rubricem_agent.learn.samples import Sample
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 from trainers.local.crediting import match_scale, reopen
 from trainers.local.learner import PolicyTokens, importance_weights
 

@@ -7,8 +7,8 @@ import torch
 from rubricem_agent.policy.local import load_model, load_tokenizer
 from rubricem_env.domain.trajectory import AnswerFormat, Trajectory
 from rubricem_env.world.almanac import Almanac
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 from trainers.local.igpo import answer_gains, gold_answer
 from trainers.local.learner import Learner, LossSettings
 

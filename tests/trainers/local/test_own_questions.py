@@ -19,11 +19,11 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.wiring import prepare
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.templates import PROPOSE, REFLECT
+from rubricem_env.judge.model.templates import PROPOSE, REFLECT
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.testing import ModelRequest, ModelServer, serve_loopback
 from rubricem_env.testing.tiny_model import tiny_tokenizer
-from rubricem_records.log_lines import EvaluationLine
+from rubricem_records.runs.log_lines import EvaluationLine
 from rubricem_viewer.record_reader import RunRecordReader
 from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny

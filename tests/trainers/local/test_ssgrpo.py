@@ -18,8 +18,8 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
-from rubricem_records.run_lock import lock_folder
-from rubricem_records.trimming import trim_log
+from rubricem_records.files.run_lock import lock_folder
+from rubricem_records.files.trimming import trim_log
 from tests.fakes import make_reflection
 from trainers.local.command import main
 from trainers.local.crediting import credit_step

@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.policy.base import Listener, Opening
 from rubricem_env.domain.errors import ModelError
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 from tests.trainers.verl_backend.fakes import FakeClient
 from trainers.verl_backend.rollout import EnginePolicy
 

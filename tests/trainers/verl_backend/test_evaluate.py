@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.run_log import read_log
+from rubricem_records.runs.run_log import read_log
 from trainers.verl_backend import evaluate
 from trainers.verl_backend.settings import read_section
 from trainers.verl_backend.watch import merge_shards

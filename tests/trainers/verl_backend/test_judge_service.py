@@ -21,8 +21,8 @@ from rubricem_env.env.step import advance
 from rubricem_env.judge.group import Group
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.world.offline import offline_queries, shipped_toolbox
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 from tests.fakes import make_reflection
 from tests.trainers.verl_backend.fakes import BrokenClient, FakeClient
 from trainers.verl_backend.checkpoint import identity_of

@@ -10,8 +10,8 @@ import pytest
 
 from rubricem_agent.learn.step import CreditedGroup, describe_groups
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_records.log_lines import parse_line
-from rubricem_records.recorded_run import read_run
+from rubricem_records.runs.log_lines import parse_line
+from rubricem_records.runs.recorded_run import read_run
 from rubricem_viewer.record_reader import RunRecordReader
 from tests.trainers.verl_backend.test_judge_service import (
     ATTEMPTS,

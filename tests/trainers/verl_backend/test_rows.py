@@ -7,8 +7,8 @@ from rubricem_agent.learn.samples import Sample
 from rubricem_env.domain.errors import JudgeError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.outage import refuse_outage
-from rubricem_records.rollout_tokens import RolloutTokens
-from rubricem_records.rollouts import Rollout
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollouts import Rollout
 from trainers.verl_backend.rows import OURS, episode_row, reflection_row
 
 

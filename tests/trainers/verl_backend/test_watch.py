@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.main import app
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_env.domain.errors import ConfigError
-from rubricem_records.recorded_run import read_run
-from rubricem_records.run_log import read_log
+from rubricem_records.runs.recorded_run import read_run
+from rubricem_records.runs.run_log import read_log
 from rubricem_viewer.curves import make_figures
 
 

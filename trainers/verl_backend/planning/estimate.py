@@ -15,7 +15,7 @@ from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.model_names import RULES, parse_judge
 from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.judge.request_blocks import MAX_CANDIDATE_CHARS
+from rubricem_env.judge.model.request_blocks import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.prices import price_of
 from rubricem_env.tools.engines import ENGINES

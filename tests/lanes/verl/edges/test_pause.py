@@ -15,7 +15,7 @@ import pytest
 from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.wiring.training_questions import prepare
-from rubricem_env.judge.templates import PROPOSE
+from rubricem_env.judge.model.templates import PROPOSE
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.testing import ModelReply, ModelRequest, ModelServer, serve_loopback
 from rubricem_env.world.almanac import shipped_questions_path

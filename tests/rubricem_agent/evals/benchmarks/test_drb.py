@@ -9,7 +9,7 @@ from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, Grader, replay
 from rubricem_agent.evals.suite import rules_for
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_records.evaluation_rules import EvaluationMode
+from rubricem_records.evaluations.rules import EvaluationMode
 
 ARTICLE = "An article with a claim. " * 10
 A, B = "https://a.example", "https://b.example"

@@ -11,10 +11,10 @@ import pytest
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelRequest, ModelServer
-from rubricem_records.evaluation_rules import EvaluationMode
+from rubricem_records.evaluations.rules import EvaluationMode
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "benchmarks"
 ARTICLE = "An invented article on an invented matter, long enough to count as one. " * 4

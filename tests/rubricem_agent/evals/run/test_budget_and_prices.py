@@ -13,7 +13,7 @@ from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
-from rubricem_records.evaluation_scores import ModelCost
+from rubricem_records.evaluations.scores import ModelCost
 
 USED = Usage(calls=1, input_tokens=10, output_tokens=10)
 

@@ -13,7 +13,7 @@ from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import UsageError
-from rubricem_records.evaluation_scores import read_scores
+from rubricem_records.evaluations.scores import read_scores
 
 
 def run(config):

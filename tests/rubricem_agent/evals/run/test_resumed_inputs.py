@@ -16,7 +16,7 @@ from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
-from rubricem_records.sampling import Sampling
+from rubricem_records.rollouts.sampling import Sampling
 
 
 def given(path: Path, answers: dict[int, str]) -> str:

@@ -11,7 +11,7 @@ from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.stored_runs import rescore_run
-from rubricem_env.llm.retry import RetryPolicy
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 

@@ -1,0 +1,1 @@
+"""Retries, hedging, rate limits and several servers."""

@@ -1,0 +1,1 @@
+"""The protocols of chat servers."""

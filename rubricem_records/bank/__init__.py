@@ -1,0 +1,1 @@
+"""The items of a rubric bank."""

@@ -1,0 +1,1 @@
+"""An evaluation's manifest, answers, verdicts, scores and statistics."""

@@ -1,0 +1,131 @@
+"""What an evaluation is: everything that its numbers depend on, written beside its logs."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.inputs import read_text, refuse_other_than_file, validating
+from rubricem_records.evaluations.rules import EvaluationMode, Rules
+from rubricem_records.rollouts.sampling import Sampling
+
+MANIFEST_VERSION = 1
+
+MANIFEST_FILE = "run.json"
+ANSWERS_FILE = "answers.jsonl"
+VERDICTS_FILE = "verdicts.jsonl"
+SCORES_FILE = "scores.json"
+
+
+class Inputs(Frozen):
+    """The files that were read. Paths may change; hashes may not."""
+
+    path: Text
+    sha256: Text
+    rows: int
+    criteria: Text = ""
+    references: Text = ""
+    beside_sha256: Text = ""
+    """The hash of criteria and reference articles together: their weights move numbers and stand in no prompt."""
+    any_version: bool = False
+    with_fact: bool = False
+    ids: tuple[Text, ...]
+    """The examples that are run, in the order of the subset."""
+    subset: Text
+    """The rule by which they were chosen, in words."""
+    left_out: tuple[Text, ...] = ()
+    """Examples that were dropped because they are in training data or in the bank."""
+
+
+class Agent(Frozen):
+    """Who answered, and how."""
+
+    policy: Text
+    policy_sha256: Text = ""
+    """The hash of a local model's files; empty for a model on a server."""
+    style: Text = "scaffold"
+    search: Text = ""
+    """The backend: web benchmarks drift with it and with the date."""
+    search_sha256: Text = ""
+    """The hash of the settings and the corpus of the search; empty for the shipped one."""
+    reuse: Text = "none"
+    bank: Text = ""
+    bank_sha256: Text = ""
+    """The hash of the lessons that may be retrieved; empty without a bank."""
+    attempts: Annotated[int, Field(ge=1)] = 1
+    sampling: Sampling | None = None
+    """How the policy drew its text; none where no model wrote."""
+
+
+class EvaluationManifest(Frozen):
+    """One run."""
+
+    version: int = MANIFEST_VERSION
+    benchmark: Text
+    title: Text
+    """The benchmark's name as reports print it."""
+    mode: EvaluationMode
+    rules: Rules
+    judges: tuple[Text, ...]
+    """Each judge is BACKEND:MODEL[@URL], without the URL of the default service. Empty where no model judges."""
+    prompt_hash: Text
+    prompts: Text = ""
+    """The folder or package of the official judge prompts; empty where the judge is asked with our own."""
+    inputs: Inputs
+    agent: Agent
+    epochs: Annotated[int, Field(ge=1)] = 1
+    seed: int = 0
+    created: Text = ""
+    code: Text = ""
+    """Version of this package."""
+
+    @property
+    def is_substituted(self) -> bool:
+        """Whether another judge than the mode's own is used: such numbers are not official."""
+        return bool(self.rules.judge) and any(judge_model(judge) != self.rules.judge for judge in self.judges)
+
+    @property
+    def has_own_prompts(self) -> bool:
+        """Whether a judge is asked in our words and not in those of the benchmark: such numbers are not official."""
+        return bool(self.prompt_hash) and not self.prompts
+
+    @property
+    def label(self) -> str:
+        """The mode as it is printed beside every number: with a star for a substitute judge, and with whose prompts."""
+        return f"{self.mode}{'*' if self.is_substituted else ''}{', own prompts' if self.has_own_prompts else ''}"
+
+
+def judge_model(judge: str) -> str:
+    """The model in a judge's name, such as `gpt-4.1` in `openai:gpt-4.1@https://host`; a model alone unchanged."""
+    return judge.partition(":")[2].partition("@")[0] if _is_full(judge) else judge
+
+
+def _is_full(judge: str) -> bool:
+    """Whether the name tells the backend; a model alone may have a colon as well."""
+    return judge.startswith(("gemini:", "openai:", "vllm:", "local:"))
+
+
+def judge_names_in(judges: Iterable[str]) -> dict[str, str]:
+    """How each judge is named among the others: by its model, or in full where two share the model."""
+    full: dict[str, set[str]] = {}
+    known = set(judges)
+    for judge in filter(_is_full, known):
+        full.setdefault(judge_model(judge), set()).add(judge)
+    return {judge: judge if len(full.get(judge_model(judge), ())) > 1 else judge_model(judge) for judge in known}
+
+
+def read_manifest(folder: Path) -> EvaluationManifest:
+    """The manifest of a run. Raises FileFormatError where the folder is no run, or one of a newer release."""
+    path = folder / MANIFEST_FILE
+    refuse_other_than_file(path, "manifest of a run")
+    if not path.exists():
+        raise FileFormatError(f"{folder} is no run: {path} cannot be read. Give the --out folder of a run.")
+    with validating(f"{path} is no manifest of a run"):
+        # Not strict: JSON has lists for tuples and strings for enums.
+        manifest = EvaluationManifest.model_validate_json(read_text(path, "the manifest of a run"), strict=False)
+    if manifest.version > MANIFEST_VERSION:
+        raise FileFormatError(f"{path} has the version {manifest.version}; this release reads {MANIFEST_VERSION}.")
+    return manifest

@@ -1,0 +1,1 @@
+"""Files that survive a killed process: atomic writes, lines, locks."""

@@ -1,0 +1,1 @@
+"""The record of rollouts, groups and their tokens."""

@@ -1,0 +1,65 @@
+"""The tokens of a rollout in the compact form of a run's record."""
+
+import base64
+import binascii
+from itertools import groupby
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+
+_LARGEST = float(np.finfo(np.float16).max)
+
+
+class PackedTokens(Frozen):
+    """All tokens of one rollout in a few bytes each, to display and not to train on: float16 keeps three digits.
+
+    Ids are little-endian int32 and log-probabilities float16, both in base64; stages are runs of equal ones.
+    """
+
+    length: Annotated[int, Field(ge=0)]
+    prompt_length: Annotated[int, Field(ge=0)]
+    ids: Text
+    logprobs: Text
+    runs: tuple[tuple[int, int], ...]
+    """Runs of equal stages: the stage and its number of consecutive tokens."""
+
+    def unpack(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.float16]]:
+        """Ids, stages (0 to 3 where the policy wrote, -1 elsewhere) and log-probabilities, one entry for each token.
+
+        Raises:
+            FileFormatError: they are not all of the length that is named.
+        """
+        try:
+            ids = np.frombuffer(base64.b64decode(self.ids, validate=True), dtype="<i4")
+            logprobs = np.frombuffer(base64.b64decode(self.logprobs, validate=True), dtype="<f2")
+            stages = np.repeat(
+                np.array([stage for stage, _ in self.runs], dtype=np.int8), [count for _, count in self.runs]
+            )
+        except (binascii.Error, ValueError) as cause:
+            raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
+        if {len(ids), len(logprobs), len(stages)} != {self.length}:
+            sizes = f"{len(ids)}, {len(logprobs)} and {len(stages)}"
+            raise FileFormatError(f"the packed tokens of a rollout name {self.length} tokens and hold {sizes}.")
+        return ids.astype(np.int32), stages, logprobs.astype(np.float16)
+
+
+def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
+    """The same tokens, packed."""
+    logprobs = np.clip(np.array(tokens.logprobs, dtype=np.float64), -_LARGEST, _LARGEST)
+    return PackedTokens(
+        length=len(tokens.ids),
+        prompt_length=tokens.prompt_length,
+        ids=_encode(np.array(tokens.ids, dtype="<i4")),
+        logprobs=_encode(logprobs.astype("<f2")),
+        runs=tuple((stage, len(list(run))) for stage, run in groupby(tokens.stage_ids)),
+    )
+
+
+def _encode(column: npt.NDArray[np.generic]) -> str:
+    return base64.b64encode(column.tobytes()).decode("ascii")

@@ -1,0 +1,139 @@
+"""Writes the record of a run, step by step, and cuts it back when the run resumes."""
+
+import base64
+import json
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
+from rubricem_records.bank.bank_items import StoredItem
+from rubricem_records.files.atomic_files import write_atomic, writing
+from rubricem_records.files.line_file import LineFile
+from rubricem_records.rollouts.run_record import (
+    GROUPS,
+    LESSONS,
+    RECORD_VERSION,
+    ROLLOUTS,
+    VOCABULARY_FILE,
+    Entry,
+    GroupEntry,
+    Header,
+    LessonLine,
+    RolloutEntry,
+    group_head,
+    rollout_head,
+)
+
+
+class RunRecorder:
+    """The record of one run, in its folder. One process writes it at a time; any number may read meanwhile."""
+
+    def __init__(self, folder: Path, *, switch: str = "record=false") -> None:
+        self._folder = folder
+        self._switch = switch
+        """How the run is told to keep none."""
+        self._way_out = f"Make room, or train with {switch}."
+        self.bank_revision = 0
+        """The latest change of the bank that is in the record."""
+
+    def begin(self, step: int, *, embedder: str) -> None:
+        """Go on after `step`: what was recorded of later ones is cut off. Call it once before anything is recorded.
+
+        `embedder` is the bank's, by name.
+
+        Raises:
+            UsageError: the folder cannot be written, or a line in it cannot be read.
+        """
+        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8))
+        with writing(self._folder, self._way_out):
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                for kind in (ROLLOUTS, GROUPS):
+                    self._cut(kind, step, header)
+                kept = [line for line in _lines(self._path(LESSONS)) if json.loads(line)["step"] <= step]
+                self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
+                _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
+            except (ValueError, KeyError, TypeError, RecursionError) as cause:
+                raise UsageError(
+                    f"a line of the record {self._folder} cannot be read, so it cannot be resumed. Move that folder "
+                    f"away, and the same command begins a new one at its step; or train with {self._switch}."
+                ) from cause
+
+    def record_step(self, entries: Iterable[tuple[GroupEntry, Sequence[RolloutEntry]]]) -> None:
+        """Append the groups of a step with their rollouts.
+
+        Raises:
+            UsageError: the disk refuses.
+        """
+        for group, rollouts in entries:
+            self._append(GROUPS, [group], group_head)
+            self._append(ROLLOUTS, rollouts, rollout_head)
+
+    def record_lessons(self, changed: Sequence[StoredItem], *, step: int) -> None:
+        """Append what has changed in the bank: `bank.contents(since=recorder.bank_revision)`."""
+        lines = [
+            LessonLine(step=step, item=item, vector=base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"))
+            for item, vector in changed
+        ]
+        self._write(self._path(LESSONS), [line.model_dump_json().encode() for line in lines])
+        self.bank_revision = max([self.bank_revision, *(line.item.revision for line in lines)])
+
+    def record_vocabulary(self, texts: Callable[[], Sequence[str]]) -> None:
+        """Write what each token says, unless it is there."""
+        path = self._folder / VOCABULARY_FILE
+        if not path.exists():
+            content = json.dumps(texts(), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+            write_atomic(path, content)
+
+    def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
+        lines = [entry.model_dump_json().encode() for entry in entries]
+        at = self._write(self._path(kind), lines)
+        heads = []
+        for entry, line in zip(entries, lines, strict=True):
+            heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
+            at += len(line) + 1
+        self._write(self._index(kind), heads)
+
+    def _write(self, path: Path, lines: Sequence[bytes]) -> int:
+        """Append whole lines; returns the byte at which they begin."""
+        with writing(self._folder, self._way_out):
+            return LineFile(path).append(lines)
+
+    def _cut(self, kind: str, step: int, header: Header) -> None:
+        """Keep the lines up to `step`, in the data and in its index."""
+        kept = []
+        end = 0
+        for line in _lines(self._index(kind)):
+            fields = json.loads(line)
+            if fields["step"] > step:
+                break
+            kept.append(line)
+            end = fields["at"] + fields["size"] + 1
+        with self._path(kind).open("ab") as file:
+            file.truncate(end)
+        _replace(self._index(kind), header, kept)
+
+    def _path(self, kind: str) -> Path:
+        return self._folder / f"{kind}.jsonl"
+
+    def _index(self, kind: str) -> Path:
+        return self._folder / f"{kind}.index.jsonl"
+
+
+def _lines(path: Path) -> list[str]:
+    """The whole lines after the first; nothing of a file that is not there, or that another format wrote."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        header, *rest = text[: text.rfind("\n") + 1].split("\n")[:-1] or [""]
+        return rest if Header.model_validate_json(header).record == RECORD_VERSION else []
+    except (FileNotFoundError, UnicodeDecodeError, ValidationError):
+        return []
+
+
+def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:
+    content = "".join(f"{line}\n" for line in (header.model_dump_json(), *lines)).encode()
+    write_atomic(path, content)

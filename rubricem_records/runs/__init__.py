@@ -1,0 +1,1 @@
+"""A training run's log, settings and expected curves."""
