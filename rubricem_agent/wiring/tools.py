@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rubricem_env.tools.corpus_index import CorpusIndex
 
 TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
+MAY_START = "RUBRICEM_MAY_START"
 _PAGE_KEYS = ("JINA_API_KEY", "CRAWL4AI_API_KEY")
 _ENGINE_KEYS = sorted({engine.key for engine in ENGINES.values()})
 _SECRETS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, SEARCH_KEY, TOKEN_VARIABLE)
@@ -84,6 +85,7 @@ async def open_tools(
         ConfigError: a key is missing, or a server of the settings cannot be reached.
         MissingExtraError: a package is missing.
     """
+    refuse_unnamed_programs(config.mounted, environ)
     budget = Meter(config.budget)
     variables = {*_SECRETS, *(server.token_variable or "" for server in config.mounted)}
     variables |= {name for server in config.mounted for name in server.environment}
@@ -287,6 +289,36 @@ async def _open_remote(remote: RemoteToolsConfig, environ: Mapping[str, str], st
             advice += f"{TOKEN_VARIABLE} is not set; set it to the token that the server was given or printed."
         said = re.sub("^rubricem ", "it ", str(failure))
         raise ConfigError(f"the tool server {shown} does not work: {said} {advice}") from failure
+
+
+def refuse_unnamed_programs(servers: Iterable[MountedServerConfig], environ: Mapping[str, str]) -> None:
+    """A settings file starts no program, and hands over no variable, that the user has not named outside the file.
+
+    `RUBRICEM_MAY_START` names them: programs with spaces between them, each with the variables that it may get, as in
+    `mcp-server-time notes-server:NOTES_KEY+NOTES_HOST`.
+
+    Raises:
+        ConfigError: a server of the settings is a program, or gets a variable, that the user has not named.
+    """
+    named: dict[str, set[str]] = {}
+    for entry in environ.get(MAY_START, "").split():
+        program, _, variables = entry.partition(":")
+        named.setdefault(program, set()).update(variables.split("+") if variables else ())
+    for server in servers:
+        if server.command is None:
+            continue
+        wanted = f"{server.command}:{'+'.join(server.environment)}" if server.environment else server.command
+        advice = f"If you trust the file, name it outside the file: {MAY_START}='{wanted}'."
+        if server.command not in named:
+            raise ConfigError(
+                f"the tool settings ask to start the program {server.command!r} as the MCP server {server.name!r}; a "
+                f"settings file starts only what you have named. {advice}"
+            )
+        if unnamed := [name for name in server.environment if name not in named[server.command]]:
+            raise ConfigError(
+                f"the tool settings ask to give the environment variable {unnamed[0]} to the program "
+                f"{server.command!r}; a settings file hands over only what you have named. {advice}"
+            )
 
 
 async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stack: AsyncExitStack) -> LocalToolbox:

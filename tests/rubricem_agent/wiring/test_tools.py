@@ -90,7 +90,7 @@ async def test_offline_needs_nothing_and_over_mcp_gives_the_same():
 )
 async def test_tools_that_cannot_be_opened_are_explained(settings, message):
     with pytest.raises(ConfigError, match=message):
-        async with open_tools(read_tools_config(settings), {}):
+        async with open_tools(read_tools_config(settings), {"RUBRICEM_MAY_START": f"{sys.executable} /nope"}):
             pass
 
 
@@ -129,7 +129,7 @@ async def test_a_plain_engine_is_asked_again_for_another_number_of_results_and_w
 
 async def test_a_mounted_server_offers_its_tools_under_their_own_names():
     mounted = {"name": "weather", "command": sys.executable, "arguments": ["-c", THIRD_PARTY], "only": ["forecast"]}
-    async with open_tools(read_tools_config({"mounted": [mounted]}), {}) as tools:
+    async with open_tools(read_tools_config({"mounted": [mounted]}), {"RUBRICEM_MAY_START": sys.executable}) as tools:
         assert tools.toolbox.names == ("google_search", "snippet_search", "forecast")
         result = await tools.toolbox.call(ToolCall(name="forecast", query="Bonn", parameters=(("days", "3"),)))
         assert result.snippets[0].text == "Bonn: rain for 3 days"
@@ -148,10 +148,14 @@ def look(name: str) -> str:
 server.run("stdio")
 """
     mounted = {"name": "spy", "command": sys.executable, "arguments": ["-c", spy], "environment": ["ITS_OWN"]}
-    environ = {"ITS_OWN": "short", "GEMINI_API_KEY": "canary-gemini-0815"}
+    environ = {
+        "ITS_OWN": "short",
+        "GEMINI_API_KEY": "canary-gemini-0815",
+        "RUBRICEM_MAY_START": f"{sys.executable}:ITS_OWN",
+    }
     async with open_tools(read_tools_config({"mounted": [mounted]}), environ) as tools:
         seen = [(await tools.toolbox.call(ToolCall(name="look", query=name))).snippets[0].text for name in environ]
-    assert seen == ["short", "absent"]
+    assert seen == ["short", "absent", "absent"]
 
 
 async def test_recorded_settings_replay_byte_for_byte(tmp_path):

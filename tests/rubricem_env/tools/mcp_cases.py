@@ -79,7 +79,7 @@ def time_server_config(command: Path) -> ToolsConfig:
 
 async def check_the_time_server_is_mounted_as_it_is(command: Path) -> None:
     """Its own names and schemas, its answer as a snippet, its refusal in its own words."""
-    async with open_tools(time_server_config(command), {}) as tools:
+    async with open_tools(time_server_config(command), {"RUBRICEM_MAY_START": str(command)}) as tools:
         assert tools.toolbox.names == ("google_search", "snippet_search", "get_current_time", "convert_time")
         schema = {spec.name: spec.input_schema() for spec in tools.specs}["convert_time"]
         found = await tools.toolbox.call(CONVERT)
