@@ -5,6 +5,7 @@ range is (-inf, 1] and nothing is clipped. The macro mean over samples is the be
 one task with its weighted rubric per line.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -62,6 +63,17 @@ def parse_verdict(reply: str) -> CriterionVerdict | Unparsed:
     return CriterionVerdict(parsed.get("verdict"), score)
 
 
+def parse_finite_verdict(reply: str) -> CriterionVerdict | Unparsed:
+    """As `parse_verdict`, which follows the official code, but NaN and infinity are no scores.
+
+    A log that holds one could never be read again.
+    """
+    verdict = parse_verdict(reply)
+    if isinstance(verdict, Unparsed) or math.isfinite(verdict.score):
+        return verdict
+    return Unparsed("score or confidence is not a number")
+
+
 def compliance(scores: Sequence[float | None], weights: Sequence[float]) -> float:
     """The weighted score of one sample, None counting 0; 0 where no weight is positive."""
     numerator = sum((score or 0.0) * weight for score, weight in zip(scores, weights, strict=True))
@@ -92,7 +104,7 @@ def grade(case: Case, grader: Grader) -> Grading:
         grader.question(
             f"item-{number}",
             "researchrubrics",
-            parse=parse_verdict,
+            parse=parse_finite_verdict,
             schema=ReplyShape,
             report=case.answer.text,
             criterion=item.criterion,
