@@ -1,5 +1,6 @@
 """Reads YAML configs: a file or the name of one of the package's, with KEY=VALUE changes on top."""
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib import import_module
@@ -12,6 +13,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import parse_assignment
 
 _PACKAGE = Path(__file__).parent
+_MOST_VALUES = 100_000
 CONFIGS = next(folder for folder in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if folder.is_dir())
 """The configs of the package: a wheel has them inside, a clone beside it."""
 
@@ -64,9 +66,24 @@ def _parse_yaml(text: str) -> Any:
     # Imported here: most commands read no YAML.
     yaml: Any = import_module("yaml")
     try:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
+        size = _written_out(value, {})
     except (yaml.YAMLError, RecursionError) as cause:
         raise ValueError(str(cause)) from cause
+    if size > _MOST_VALUES:
+        raise ValueError(f"its aliases stand for {size:.0e} values; a config has at most {_MOST_VALUES:,}")
+    return value
+
+
+def _written_out(value: object, sizes: dict[int, float]) -> float:
+    """How many values there would be without aliases, which share what they name; infinite where one holds itself."""
+    if not isinstance(value, dict | list):
+        return 1.0
+    if id(value) not in sizes:
+        sizes[id(value)] = math.inf
+        inner = value.values() if isinstance(value, dict) else value
+        sizes[id(value)] = 1.0 + sum(_written_out(one, sizes) for one in inner)
+    return sizes[id(value)]
 
 
 def read_fields(
