@@ -71,7 +71,9 @@ def test_lora_trains_its_updates_alone_and_its_reference_is_the_model_without_th
     torch.testing.assert_close(logits_of(model), before, rtol=0, atol=0)
     trained = learner(model)
     assert trained.reference is model
-    trained.update(batch())
+    # The reference is the model without its updates: at the first step they are zero, and then the two part.
+    assert trained.update(batch()).kl == pytest.approx(0.0, abs=1e-9)
+    assert trained.update(batch()).kl > 1e-6
     assert not torch.equal(logits_of(model), before)
     with without_lora(model):
         torch.testing.assert_close(logits_of(model), before, rtol=0, atol=0)
