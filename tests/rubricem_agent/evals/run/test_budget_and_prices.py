@@ -2,17 +2,21 @@
 
 import asyncio
 import io
+import json
 
 import pytest
 from rich.console import Console
 
 from rubricem_agent.evals.costs import cost_text
 from rubricem_agent.evals.report import print_summary, render_page, summarize
+from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import Usage
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import ModelServer
 from rubricem_records.evaluations.scores import ModelCost
 
 USED = Usage(calls=1, input_tokens=10, output_tokens=10)
@@ -51,6 +55,23 @@ def test_a_given_price_stops_the_run_and_stands_in_the_log(run, make_config, mod
     assert cost.is_priced
     assert cost.dollars == pytest.approx(8.0 * cost.usage.output_tokens / 1e6)
     assert rescore_run(make_config("simpleqa").folder).costs == done.costs
+
+
+def test_what_each_answer_cost_stands_in_its_line_of_the_log(run, tmp_path):
+    app = ModelServer(lambda asked: "<think>so</think><answer>60 m</answer>")
+    with serve_loopback(app) as url:
+        config = EvalConfig(
+            benchmark="almanac", policy=f"openai:p@{url}/v1", limit=2, out=tmp_path, prices={"p": (1.0, 8.0)}
+        )
+        finished = run(config)
+
+    lines = [json.loads(line) for line in (config.folder / "answers.jsonl").read_text().splitlines()]
+    # Dollars for a million tokens read and written.
+    paid = [1e-6 * line["usage"]["input_tokens"] + 8e-6 * line["usage"]["output_tokens"] for line in lines]
+    assert [line["dollars"] for line in lines] == pytest.approx(paid)
+    assert min(paid) > 0
+    (cost,) = (cost for cost in finished.scores.costs if cost.stage == "answers")
+    assert (cost.dollars, cost.is_priced) == (pytest.approx(sum(paid)), True)
 
 
 def test_a_server_of_ones_own_is_shown_to_cost_nothing(run, make_config):
