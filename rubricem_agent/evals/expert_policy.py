@@ -24,7 +24,7 @@ class ExpertWriter:
 
 
 def expert_policy(questions: Sequence[Question], *, is_flat: bool) -> ScriptedPolicy:
-    """The expert for any of the questions, found by the question's words in the prompt.
+    """A policy that answers any of the questions by its truth. It finds the question by its words in the prompt.
 
     Its episodes raise UsageError for other questions.
     """

@@ -21,21 +21,21 @@ class WatchSettings(Frozen):
     """When a run counts as lost. A threshold of None is not watched."""
 
     window: Annotated[int, Field(ge=1)] = 6
-    """Steps averaged for the first level and for the present one. 6 is one full turn of the curriculum."""
+    """The number of steps in an average. A run's first average is the level that it is compared with."""
     shortest_answer: Share | None = 0.25
-    """The least number of words of an answer, as a share of its first level."""
+    """The least mean length of answers, as a share of the run's first average."""
     longest_answer: Positive | None = 4.0
-    """The greatest number of words of an answer, as a multiple of its first level."""
+    """The greatest mean length of answers, as a multiple of the run's first average."""
     repeated_calls: Share | None = 0.6
     """The greatest share of searches that repeat one of the same attempt."""
     lowest_entropy: Share | None = 0.05
-    """The least entropy, as a share of its first level."""
+    """The least entropy, as a share of the run's first average."""
     largest_gradient: Positive | None = 20.0
-    """The greatest norm before clipping, as a multiple of its first level."""
+    """The greatest gradient norm before clipping, as a multiple of the run's first average."""
     largest_kl: Positive | None = 2.0
     """The greatest KL divergence from the reference, in nats a token."""
     fewest_valid: Share | None = 0.5
-    """The least share of attempts that strict mode accepts, as a share of its first level."""
+    """The least share of attempts that strict mode accepts, as a share of the run's first average."""
 
 
 class CollapseSign(NamedTuple):

@@ -22,7 +22,7 @@ class BankRow(Frozen):
     step: int
     utility: float | None
     uses: int
-    """Groups that it stood before, in this run."""
+    """The number of groups of this run whose prompts showed the lesson."""
     similarity: float | None = None
     """The similarity to the text that was searched for; null outside a search."""
 
