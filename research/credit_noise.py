@@ -1,4 +1,4 @@
-"""Every credit method on the same frozen rollouts, where the true credit is known (the paper's theorem 3; almanac.md, 4).
+"""Compares credit methods on frozen rollouts whose true credit is known (the paper's theorem 3; almanac.md, 4).
 
 The policy is the almanac's scripted teacher whose faults are Bernoulli draws, each decided in one stage. What stage k
 deserves in rollout i is what its own decisions did to the true quality Y, with the others' left to chance:
@@ -6,10 +6,10 @@ deserves in rollout i is what its own decisions did to the true quality Y, with 
     credit[i, k] = sum_{f of k} effect[f, k] (x_if - mean x_f)     effect: least squares of the target on the faults
     target       = sum_{j >= k} Y_j (`process`), or Y_answer (`answer`); question by question
 
-A noisy judge scores the rollouts once, and all methods read its scores. Three figures compare their advantages A with the
-credit: the correlation over rollouts and stages; the angle, 1 - cosine, between the gradient that one step of eight
-groups of eight gives for the chances of the faults and the one that the credit gives over all rollouts; and the share of
-A with the wrong sign. None depends on the scale of A.
+A noisy judge scores the rollouts once, and all methods read its scores. Three figures compare their advantages A with
+the credit. The first is the correlation over rollouts and stages. The second is the angle, 1 - cosine, between two
+gradients for the chances of the faults: that of one step of eight groups of eight, and that which the credit gives over
+all rollouts. The third is the share of A with the wrong sign. None depends on the scale of A.
 
 IGPO reads no policy here: the gain of a turn is the share of needs whose page it was the first to show, which is what a
 policy that reads would measure.
@@ -209,7 +209,7 @@ def _pad(rows: Sequence[npt.NDArray[np.generic]], fill: npt.NDArray[np.generic])
 
 
 def fault_flags(slips: Slips) -> tuple[bool, ...]:
-    """Which faults were drawn: skips a need, repeats, trusts the stale, claims unfound, forgets to cite, no convention."""
+    """Which faults were drawn: needs skipped, repeats, stale pages, unfound claims, missing citations, conventions missed."""
     return (
         bool(slips.skipped),
         slips.repeats_query,

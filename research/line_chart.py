@@ -55,7 +55,7 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
 
 
 def nice_ticks(values: Sequence[float]) -> list[float]:
-    """About `_TICKS` round numbers, from below the least value to above the greatest; one value gets room on both sides."""
+    """About `_TICKS` round numbers, from below the least value to above the greatest; one value lies between two."""
     low, high = min(values), max(values)
     room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
     raw = (high - low + 2 * room) / _TICKS

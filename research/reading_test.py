@@ -2,9 +2,10 @@
 
     python -m research.reading_test MODEL [--seed 0] [--worlds 1] [--split test] [--json FILE]
 
-MODEL is a folder, or `tiny` for the shipped policy. Its attempts, greedily and at temperature 1, are at all questions of
-a split in the worlds of `--seed` and after. Of each statement about a fact that stands in its context: was the value
-copied, and does a snippet that is named with it hold it? By number of snippets, look-alikes and length.
+MODEL is a folder, or `tiny` for the shipped policy. It attempts all questions of a split, greedily and at temperature
+1, in the worlds of `--seed` and after. The test looks at each statement about a fact that stands in the model's
+context: was the value copied, and does a snippet that the statement cites hold it? The results are split by number of
+snippets, look-alikes and length.
 """
 
 import argparse
@@ -42,7 +43,7 @@ SYSTEM = "Search, then answer."
 
 
 def score_attempts(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, float]:
-    """Means over attempts, by truth: the share that strict mode accepts, needs and conventions met, quality by stage."""
+    """Means over attempts by truth: the share that strict mode accepts, needs and conventions met, quality by stage."""
     parsed = [rollout.parsed for _, rollout in attempts]
     answers = [(question, rollout.parsed.answer or "") for question, rollout in attempts]
     qualities = mean_quality([question for question, _ in attempts], parsed)

@@ -1,4 +1,4 @@
-"""Attempts that differ: the almanac's expert with drawn faults, where a random policy would write nothing to tell apart."""
+"""Attempts that differ: the almanac's expert with drawn faults. A random policy would write nothing to tell apart."""
 
 from rubricem_env.domain import Query
 from rubricem_env.env import query_of

@@ -61,7 +61,7 @@ REFLECTIONS = "reflect"
 POLL_SECONDS = 0.5
 """The poll interval for finished groups. veRL's own, two seconds, is a tenth of a step in the almanac."""
 EVICTED = ("training/rollout_failure/evicted_samples", "training/off_policy/evicted_samples")
-"""veRL's counts of the groups that it evicted in a step: those of failed rollout workers, then those that were too old."""
+"""veRL's counts of groups that it evicted in a step: those of failed rollout workers, then those that were too old."""
 _EVICTED = (
     "A rollout worker failed, or groups are judged too late (rubricem.max_age): see the workers' logs under "
     "/tmp/ray/session_latest/logs. The same command resumes from the last checkpoint."

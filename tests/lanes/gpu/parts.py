@@ -178,7 +178,7 @@ def ssgrpo(rehearses: bool) -> Report:
 
 
 def speed(model: torch.nn.Module, tokens: int, seconds: float, peak: float) -> Report:
-    """Tokens a second, and the useful operations (6 a parameter and token, embeddings left out) as a share of the peak."""
+    """Tokens a second, and useful operations (6 a parameter and token, without embeddings) as a share of the peak."""
     embeddings = model.get_input_embeddings().weight.numel()
     useful = 6 * (sum(one.numel() for one in model.parameters()) - embeddings) * tokens
     rate = {

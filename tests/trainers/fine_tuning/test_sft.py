@@ -1,4 +1,4 @@
-"""Fine-tuning: only the policy's tokens are learnt, however the batch is cut, and a stopped run goes on as if never stopped."""
+"""Fine-tuning learns only the policy's tokens, however the batch is split, and a stopped run resumes exactly."""
 
 import asyncio
 import json
@@ -328,7 +328,8 @@ def test_the_plan_of_the_papers_run_fits_eight_gpus_only_if_activations_are_comp
     kept = paper.model_copy(update={"recompute": False})
     plan = plan_memory(paper, processes=8)
 
-    # 8.19 billion parameters of 4 + 12 bytes over 8 GPUs; inputs of 36 layers in float32 and one layer of 250 kB a token.
+    # 8.19 billion parameters of 4 + 12 bytes over 8 GPUs.
+    # Activations: the inputs of 36 layers in float32, and one layer of 250 kB a token.
     assert plan["weights"] + plan["gradients and moments"] == pytest.approx(16 * 8_190_735_360 / 8 / GIB)
     assert plan["activations"] == pytest.approx(16_384 * (36 * 4_096 * 4 + 250_000) / GIB)
     assert plan["logits"] == pytest.approx(16_384 * 151_936 * 10 / GIB)
