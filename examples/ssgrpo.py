@@ -252,8 +252,8 @@ async def train(args: argparse.Namespace) -> tuple[float, float]:
         # Retrieve lessons: of similar questions where these are new, and the question's own where it is repeated.
         lessons = {}
         for query in queries:
-            found = bank.retrieve(query.question, batch.retrieval)
-            lessons[query.key], _ = injector.render(found, batch.retrieval)
+            items = bank.retrieve(query.question, batch.retrieval)
+            lessons[query.key], _ = injector.render(items, batch.retrieval)
 
         # Phase A: train the meta-policy on the reflections of the step before.
         samples = [sample for outcome in reflected for sample in reflection_samples(outcome)]

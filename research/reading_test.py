@@ -49,10 +49,12 @@ def score_attempts(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, fl
     qualities = mean_quality([question for question, _ in attempts], parsed)
     return {
         "attempts": len(attempts),
-        "valid": _mean([not one.rejections for one in parsed]),
-        "needs_met": _mean([need.is_met_by(answer) for asked, answer in answers for need in _required_needs(asked)]),
+        "valid": _mean([not trajectory.rejections for trajectory in parsed]),
+        "needs_met": _mean(
+            [need.is_met_by(answer) for question, answer in answers for need in _required_needs(question)]
+        ),
         "conventions_met": _mean(
-            [duty.is_met_by(answer) for asked, answer in answers for duty in asked.truth.implicit_needs]
+            [duty.is_met_by(answer) for question, answer in answers for duty in question.truth.implicit_needs]
         ),
         **{stage: round(quality, 4) for stage, quality in qualities.items()},
         "policy_tokens": _mean([rollout.usage.output_tokens for _, rollout in attempts]),
@@ -161,10 +163,10 @@ def answer_worlds(
         async with aclosing(policy):
             for number in worlds:
                 world = Almanac.from_seed(number)
-                asked = world.questions_of(split)[:questions]
+                held_out = world.questions_of(split)[:questions]
                 rollouts = await answer_held_out(
                     policy,
-                    [query_of(question) for question in asked],
+                    [query_of(question) for question in held_out],
                     prompt=AgentPrompt(system, ""),
                     toolbox=offline_toolbox(Corpus(world.documents)),
                     limits=EpisodeLimits(),
@@ -174,13 +176,13 @@ def answer_worlds(
                 )
                 for failure in (rollout.failure for rollout in rollouts if rollout.failure):
                     raise ModelError(failure)
-                made += zip(asked, rollouts, strict=True)
+                made += zip(held_out, rollouts, strict=True)
         return made
 
     return asyncio.run(attempt())
 
 
-def examine_reading(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, object]:
+def evaluate_reading(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, object]:
     """Scores of the attempts, and their statements by band."""
     said = [statement for _, rollout in attempts for statement in statements(rollout.parsed)]
     return {**score_attempts(attempts), "reading": by_band(said)}
@@ -202,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = []
         for warmth in (0.0, 1.0):
             made = answer_worlds(chosen.model, worlds, chosen.split, temperature=warmth, questions=chosen.questions)
-            results.append({"temperature": warmth, **examine_reading(made)})
+            results.append({"temperature": warmth, **evaluate_reading(made)})
         text = json.dumps(results, indent=1)
         sys.stdout.write(f"{text}\n")
         if chosen.json:

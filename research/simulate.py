@@ -228,9 +228,9 @@ class _Simulation:
         scenario, times = self._scenario, self._times
         ahead = 0 if scenario.layout == "sync" else scenario.ahead
         for number in range(1, scenario.steps + 1):
-            for one in range(number, min(scenario.steps, number + ahead) + 1):
-                if one not in self._steps:
-                    self._steps[one] = self._launch(one)
+            for upcoming in range(number, min(scenario.steps, number + ahead) + 1):
+                if upcoming not in self._steps:
+                    self._steps[upcoming] = self._launch(upcoming)
             step = self._steps[number]
             engine_before = self._engine.busy_seconds()
             await self._book(step, "waits for rollouts", asyncio.gather(*step.sampled))

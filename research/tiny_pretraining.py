@@ -183,8 +183,8 @@ def echo_drill(rng: np.random.Generator) -> tuple[str, Weighed]:
         name, other = (_train_name(rng) for _ in range(2))
         figure = pick(rng, domain.attributes)
         value = f"{pick(rng, range(figure.low, figure.high + 1, figure.step))} {figure.unit}"
-        told = {figure.name: value, domain.link: other, domain.aspect: pick(rng, domain.aspect_values)}
-        lines.append((name, *pick(rng, [(figure.name, value), *told.items()])))
+        facts = {figure.name: value, domain.link: other, domain.aspect: pick(rng, domain.aspect_values)}
+        lines.append((name, *pick(rng, [(figure.name, value), *facts.items()])))
     said: Weighed = []
     for name, attribute, value in shuffled(rng, lines):
         first, second = name.split()

@@ -195,9 +195,9 @@ def copied_share(model: Qwen3ForCausalLM, drills: Sequence[PaddedBatch], weight:
         for batch in drills:
             _, logits = weighted_loss(model, batch)
             learnt = batch.targets != IGNORED
-            asked = batch.weights[learnt] == weight
-            right += int((logits.argmax(-1) == batch.targets[learnt])[asked].sum())
-            total += int(asked.sum())
+            has_weight = batch.weights[learnt] == weight
+            right += int((logits.argmax(-1) == batch.targets[learnt])[has_weight].sum())
+            total += int(has_weight.sum())
     return right / max(1, total)
 
 

@@ -84,7 +84,7 @@ def gradient(model: Any, config: SftConfig, *, packing: bool) -> torch.Tensor:
     rows = make_rows(samples[:4], capacity=4096, packing=packing)
     model.zero_grad()
     for row in rows:
-        (row_loss(model, row, place=CPU) / sum(row.num_targets for row in rows)).backward()
+        (row_loss(model, row, process=CPU) / sum(row.num_targets for row in rows)).backward()
     grad: torch.Tensor = model.model.embed_tokens.weight.grad.clone()
     return grad
 
@@ -174,7 +174,7 @@ def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig)
     optimizer = torch.optim.AdamW(model.parameters())
     rows = make_rows(samples[:1], capacity=4096, packing=True)
     with pytest.raises(NonFiniteLossError, match="step 1 has the loss nan"):
-        train_step(model, optimizer, rows=rows, place=CPU, plan=SftSchedule(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
+        train_step(model, optimizer, rows=rows, process=CPU, plan=SftSchedule(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
 
     assert torch.equal(model.model.embed_tokens.weight, before)
 
@@ -199,7 +199,7 @@ def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model:
     (only, added) = share_of(rows, Third("fp32", torch.device("cpu")))
 
     assert only is rows[2]
-    assert row_loss(model, added, place=CPU).detach() == 0.0
+    assert row_loss(model, added, process=CPU).detach() == 0.0
 
 
 def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(config: SftConfig) -> None:
@@ -304,10 +304,10 @@ def test_an_adapter_is_trained_alone_saved_and_merged(config: SftConfig) -> None
 
 
 def test_an_adapter_on_many_processes_is_refused(config: SftConfig) -> None:
-    place = OneProcess("fp32", torch.device("cpu"))
-    place.num_processes = 8
+    process = OneProcess("fp32", torch.device("cpu"))
+    process.num_processes = 8
     with pytest.raises(ConfigError, match="an adapter is trained by one process"):
-        run(config.model_copy(update={"lora": LoraSettings()}), place)
+        run(config.model_copy(update={"lora": LoraSettings()}), process)
 
 
 @pytest.fixture(scope="module")

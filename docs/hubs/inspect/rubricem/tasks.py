@@ -73,9 +73,11 @@ def stages() -> Any:
     """
 
     async def score(state: TaskState, target: Target) -> Score:
-        found = {stage.value: [each[f"score_{stage.value}"] for each in state.metadata["attempts"]] for stage in STAGES}
-        scored = {name: [mark for mark in marks if mark is not None] for name, marks in found.items()}
-        value = {name: fmean(marks) if marks else float("nan") for name, marks in scored.items()}
+        value = {}
+        for stage in STAGES:
+            given = [attempt[f"score_{stage.value}"] for attempt in state.metadata["attempts"]]
+            scores = [score for score in given if score is not None]
+            value[stage.value] = fmean(scores) if scores else float("nan")
         return Score(value=value, answer=state.messages[-1].text)
 
     return score
