@@ -16,8 +16,9 @@ none of them. What it leaves out, compared with `trainers/local/ssgrpo.py`:
 5. No checkpoints, no log files, no retries. A call of the judge that fails masks its rollout; any other failure ends
    the run.
 
-One thing differs from the paper: the bank's lessons go to half of the attempts of a group. With `--guided 1` all attempts
-see them, as in the paper; held-out questions are answered without lessons, and their answers then rise by less.
+One thing differs from the paper: the bank's lessons go to half of the attempts of a group. With `--guided 1` all
+attempts see them, as in the paper. Held-out questions are answered without lessons, and their answers then rise by
+less.
 
 Letters in the comments: G attempts of a group, K = 4 stages, T tokens of a sequence, W of them written by the policy.
 """
@@ -251,8 +252,8 @@ async def train(args: argparse.Namespace) -> tuple[float, float]:
         # Retrieve lessons: of similar questions where these are new, and the question's own where it is repeated.
         lessons = {}
         for query in queries:
-            found = bank.retrieve(query.question, batch.retrieval)
-            lessons[query.key], _ = injector.render(found, batch.retrieval)
+            items = bank.retrieve(query.question, batch.retrieval)
+            lessons[query.key], _ = injector.render(items, batch.retrieval)
 
         # Phase A: train the meta-policy on the reflections of the step before.
         samples = [sample for outcome in reflected for sample in reflection_samples(outcome)]

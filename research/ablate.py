@@ -118,20 +118,20 @@ def _check_settings(runs: Sequence[AblationRun], config: Path, changes: Sequence
         recorded = read_run(run.trainer.out).settings
         requested = with_system(read_settings(config, LocalConfig, changes=[*changes, *run.recipe.more]))
         for key, value in requested.model_dump(mode="json").items():
-            if key in recorded and key not in _FREE_SETTINGS and _differs(value, recorded[key]):
+            if key not in _FREE_SETTINGS and _differs(value, recorded.get(key)):
                 raise ConfigError(
-                    f"{run.trainer.out} holds a finished run with {key}={recorded[key]}; {key}={value} is requested. "
-                    "Write this ablation to another folder with out=FOLDER, or restore the settings."
+                    f"{run.trainer.out} holds a finished run with {key}={recorded.get(key)}; {key}={value} is "
+                    "requested. Write this ablation to another folder with out=FOLDER, or restore the settings."
                 )
 
 
 def _differs(requested: object, recorded: object) -> bool:
-    """Keys that an older release did not record do not count, nor does an open seed, which is the run's."""
+    """Whether settings differ, at any depth. An open seed does not count: it is the run's."""
     if isinstance(requested, Mapping) and isinstance(recorded, Mapping):
         return any(
-            _differs(value, recorded[key])
-            for key, value in requested.items()
-            if key in recorded and not (key == "seed" and value is None)
+            _differs(requested.get(key), recorded.get(key))
+            for key in requested.keys() | recorded.keys()
+            if not (key == "seed" and requested.get(key) is None)
         )
     return requested != recorded
 

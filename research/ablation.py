@@ -66,8 +66,8 @@ def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeRes
 
 def spread(values: Sequence[float]) -> Spread:
     """Mean and interval; the generator is fixed, so that the same runs give the same interval."""
-    found = bootstrap_mean(values, rng=np.random.default_rng(0))
-    return Spread(mean=float(np.mean(values)), low=found.low, high=found.high)
+    interval = bootstrap_mean(values, rng=np.random.default_rng(0))
+    return Spread(mean=float(np.mean(values)), low=interval.low, high=interval.high)
 
 
 FIGURE_TITLE = "Held-out answers by truth, mean over seeds with 95 % interval"

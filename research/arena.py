@@ -30,20 +30,20 @@ def step_cost(line: StepLine, credit: str) -> float:
 
 def area(log: RunLog, steps: int) -> float:
     """The mean held-out answer over steps 0 to `steps`, on straight lines between evaluations."""
-    places, values = _held_out_curve(log, steps)
-    return float(np.trapezoid(values, places) / (places[-1] - places[0])) if len(places) > 1 else values[-1]
+    evaluated, values = _held_out_curve(log, steps)
+    return float(np.trapezoid(values, evaluated) / (evaluated[-1] - evaluated[0])) if len(evaluated) > 1 else values[-1]
 
 
 def at_cost(log: RunLog, credit: str, steps: int, budget: float) -> float:
     """The held-out answer where the run had spent `budget`; its last one where it never does."""
     spent = np.cumsum([0.0, *(step_cost(line, credit) for line in log.steps if line.step <= steps)])
-    places, values = _held_out_curve(log, steps)
-    return float(np.interp(budget, np.interp(places, np.arange(len(spent)), spent), values))
+    evaluated, values = _held_out_curve(log, steps)
+    return float(np.interp(budget, np.interp(evaluated, np.arange(len(spent)), spent), values))
 
 
 def _held_out_curve(log: RunLog, steps: int) -> tuple[list[int], list[float]]:
-    found = {line.step: line.held_out["answer"] for line in log.evaluations if line.step <= steps}
-    return list(found), list(found.values())
+    answers = {line.step: line.held_out["answer"] for line in log.evaluations if line.step <= steps}
+    return list(answers), list(answers.values())
 
 
 def sign_test(differences: Sequence[float]) -> float:
@@ -56,8 +56,8 @@ def sign_test(differences: Sequence[float]) -> float:
 def holm(values: Mapping[str, float]) -> dict[str, float]:
     """P-values corrected for their number by Holm's steps."""
     corrected, least = dict[str, float](), 0.0
-    for place, (name, value) in enumerate(sorted(values.items(), key=lambda item: item[1])):
-        least = max(least, min(1.0, value * (len(values) - place)))
+    for rank, (name, value) in enumerate(sorted(values.items(), key=lambda item: item[1])):
+        least = max(least, min(1.0, value * (len(values) - rank)))
         corrected[name] = least
     return corrected
 
@@ -66,20 +66,20 @@ def render_arena(logs: Logs, recipes: Sequence[Recipe], *, steps: int, command: 
     """The page as Markdown; contrasts are with SS-GRPO over the seeds that both have."""
     known = [recipe for recipe in recipes if logs.get(recipe.name)]
     total = {
-        one.name: [sum(step_cost(line, one.credit) for line in log.steps) for log in logs[one.name].values()]
-        for one in known
+        recipe.name: [sum(step_cost(line, recipe.credit) for line in log.steps) for log in logs[recipe.name].values()]
+        for recipe in known
     }
     budget = min(float(np.mean(costs)) for costs in total.values())
     scores = {
-        one.name: {
+        recipe.name: {
             seed: (
                 evaluation_at(log, steps).held_out["answer"],
                 area(log, steps),
-                at_cost(log, one.credit, steps, budget),
+                at_cost(log, recipe.credit, steps, budget),
             )
-            for seed, log in logs[one.name].items()
+            for seed, log in logs[recipe.name].items()
         }
-        for one in known
+        for recipe in known
     }
     standard = scores[SS_GRPO.name]
     gaps = {
@@ -90,15 +90,15 @@ def render_arena(logs: Logs, recipes: Sequence[Recipe], *, steps: int, command: 
     p = holm({name: sign_test(gap) for name, gap in gaps.items() if gap})
     rows = ["| method | seeds | answers at the end | area | area against SS-GRPO | p | equal cost | thousand tokens |"]
     rows.append("|---|---|---|---|---|---|---|---|")
-    for one in known:
-        end, whole, equal = (spread(column) for column in zip(*scores[one.name].values(), strict=True))
-        gap = gaps.get(one.name)
+    for recipe in known:
+        end, whole, equal = (spread(column) for column in zip(*scores[recipe.name].values(), strict=True))
+        gap = gaps.get(recipe.name)
         against = spread_cell(spread(gap), "+") if gap else "-"
-        chance = f"{p[one.name]:.2f}" if gap else "-"
-        cost = f"{np.mean(total[one.name]) / 1000:.0f}"
+        chance = f"{p[recipe.name]:.2f}" if gap else "-"
+        cost = f"{np.mean(total[recipe.name]) / 1000:.0f}"
         cells = [
-            one.title,
-            str(len(scores[one.name])),
+            recipe.title,
+            str(len(scores[recipe.name])),
             spread_cell(end),
             spread_cell(whole),
             against,

@@ -1,4 +1,4 @@
-"""Every credit method on the same frozen rollouts, where the true credit is known (the paper's theorem 3; almanac.md, 4).
+"""Compares credit methods on frozen rollouts whose true credit is known (the paper's theorem 3; almanac.md, 4).
 
 The policy is the almanac's scripted teacher whose faults are Bernoulli draws, each decided in one stage. What stage k
 deserves in rollout i is what its own decisions did to the true quality Y, with the others' left to chance:
@@ -6,10 +6,10 @@ deserves in rollout i is what its own decisions did to the true quality Y, with 
     credit[i, k] = sum_{f of k} effect[f, k] (x_if - mean x_f)     effect: least squares of the target on the faults
     target       = sum_{j >= k} Y_j (`process`), or Y_answer (`answer`); question by question
 
-A noisy judge scores the rollouts once, and all methods read its scores. Three figures compare their advantages A with the
-credit: the correlation over rollouts and stages; the angle, 1 - cosine, between the gradient that one step of eight
-groups of eight gives for the chances of the faults and the one that the credit gives over all rollouts; and the share of
-A with the wrong sign. None depends on the scale of A.
+A noisy judge scores the rollouts once, and all methods read its scores. Three figures compare their advantages A with
+the credit. The first is the correlation over rollouts and stages. The second is the angle, 1 - cosine, between two
+gradients for the chances of the faults: that of one step of eight groups of eight, and that which the credit gives over
+all rollouts. The third is the share of A with the wrong sign. None depends on the scale of A.
 
 IGPO reads no policy here: the gain of a turn is the share of needs whose page it was the first to show, which is what a
 policy that reads would measure.
@@ -188,7 +188,10 @@ def compare_methods(
 
 def turnover(levels: Mapping[float, Mapping[str, CreditComparison]]) -> float | None:
     """The first noise level at which answer-only credit points at least as well as SS-GRPO; None where none does."""
-    return next((noise for noise, found in levels.items() if found["stages"].angle >= found["answer_only"].angle), None)
+    for noise, methods in levels.items():
+        if methods["stages"].angle >= methods["answer_only"].angle:
+            return noise
+    return None
 
 
 def _centred(values: npt.NDArray[np.generic]) -> Floats:
@@ -209,7 +212,7 @@ def _pad(rows: Sequence[npt.NDArray[np.generic]], fill: npt.NDArray[np.generic])
 
 
 def fault_flags(slips: Slips) -> tuple[bool, ...]:
-    """Which faults were drawn: skips a need, repeats, trusts the stale, claims unfound, forgets to cite, no convention."""
+    """Which faults were drawn: needs skipped, repeats, stale pages, unfound claims, citations or conventions missed."""
     return (
         bool(slips.skipped),
         slips.repeats_query,
@@ -304,8 +307,8 @@ def credit_noise(
     """Compare every credit method with the true credit of each stage as the judge gets noisier."""
     train = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:questions]
     settings = list(itertools.product(get_args(NoiseKind), (False, True), get_args(Target)))
-    found: dict[tuple[NoiseKind, bool, Target], list[dict[float, dict[str, CreditComparison]]]] = {
-        one: [] for one in settings
+    comparisons: dict[tuple[NoiseKind, bool, Target], list[dict[float, dict[str, CreditComparison]]]] = {
+        setting: [] for setting in settings
     }
     with terminal.bar("playing the questions", len(train) * seeds) as advance_bar:
         for seed in range(seeds):
@@ -314,20 +317,26 @@ def credit_noise(
             )
             for kind, only, target in settings:
                 drawn = {"chance": chance, "seed": seed, "target": target, "intermediate_only": only}
-                found[kind, only, target].append(compare_methods(groups, DECIDING_STAGES, kind=kind, **drawn))
+                comparisons[kind, only, target].append(compare_methods(groups, DECIDING_STAGES, kind=kind, **drawn))
     rows, verdicts = [], []
-    for (kind, only, target), runs in found.items():
+    for (kind, only, target), runs in comparisons.items():
         name = f"{kind} noise on {'intermediate stages' if only else 'all stages'}, credit for the {target}"
         table = plain_table("method", *(f"noise {noise:g}" for noise in NOISES))
         table.title = f"{name}: correlation, angle of a step, wrong sign"
         for method in CONTESTANTS:
-            means = [np.mean([one[noise][method] for one in runs], axis=0).tolist() for noise in NOISES]
+            means = [np.mean([run[noise][method] for run in runs], axis=0).tolist() for noise in NOISES]
             table.add_row(method, *(f"{right:.2f} {angle:.2f} {wrong:.0%}" for right, angle, wrong in means))
         ends = [f"{end:g}" for end in map(turnover, runs) if end is not None]
         verdict = f"answer-only credit is as close to the true credit as SS-GRPO in {len(ends)} of {seeds} seeds"
         terminal.show(table, f"  {verdict}" + f", from noise {', '.join(ends)} on" * bool(ends))
         verdicts.append(f"{name}: {verdict}")
-        levels = [{str(noise): {m: c._asdict() for m, c in of.items()} for noise, of in one.items()} for one in runs]
+        levels = [
+            {
+                str(noise): {method: comparison._asdict() for method, comparison in methods.items()}
+                for noise, methods in run.items()
+            }
+            for run in runs
+        ]
         rows.append({"kind": kind, "intermediate_only": only, "target": target, "chance": chance, "seeds": levels})
     summary = {"questions": len(train), "rollouts of each": rollouts, "chance of a fault": chance, "seeds": seeds}
     terminal.close(rows, summary, brief="\n".join(verdicts))

@@ -38,7 +38,7 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
     x_ticks = nice_ticks([x for curve in drawn for x in curve.x])
     y_ticks = nice_ticks([y for curve in drawn for y in (*curve.y, *curve.low, *curve.high)])
     area = x_ticks[0], x_ticks[-1], y_ticks[0], y_ticks[-1]
-    marks = "".join(_draw_curve(curve, area, index % _NUM_COLOURS) for index, curve in enumerate(drawn))
+    shapes = "".join(_draw_curve(curve, area, index % _NUM_COLOURS) for index, curve in enumerate(drawn))
     keys = []
     for index, curve in enumerate(drawn):
         y = HEIGHT + 40 + 18 * index
@@ -46,7 +46,7 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
         keys.append(f'{line}<text class="tick" x="76" y="{y}">{escape(curve.name)}</text>')
     height = HEIGHT + 30 + 18 * len(keys)
     head = f'<text class="title" x="8" y="18">{escape(title)}</text>'
-    inner = f'<svg y="26" width="{WIDTH}" height="{HEIGHT}">{_draw_axes(area, x_ticks, y_ticks)}{marks}</svg>'
+    inner = f'<svg y="26" width="{WIDTH}" height="{HEIGHT}">{_draw_axes(area, x_ticks, y_ticks)}{shapes}</svg>'
     outer = f'viewBox="0 0 {WIDTH} {height}" width="{2 * WIDTH}" height="{2 * height}"'
     named = f'role="img" aria-label="{escape(title, quote=True)}"'
     # A chart in a file of its own has no page to take colours from.
@@ -55,7 +55,7 @@ def draw_svg(title: str, curves: Sequence[Curve]) -> str:
 
 
 def nice_ticks(values: Sequence[float]) -> list[float]:
-    """About `_TICKS` round numbers, from below the least value to above the greatest; one value gets room on both sides."""
+    """About `_TICKS` round numbers, from below the least value to above the greatest; one value lies between two."""
     low, high = min(values), max(values)
     room = (abs(low) * 0.1 or 0.5) if low == high else 0.0
     raw = (high - low + 2 * room) / _TICKS
@@ -88,5 +88,5 @@ def _draw_curve(curve: Curve, frame: PlotArea, colour: int) -> str:
     dashes = ' stroke-dasharray="5 4"' if curve.dashed else ""
     line = f'<polyline class="curve c{colour}"{dashes} points="{" ".join(positions)}"/>' if len(positions) > 1 else ""
     dots = positions if len(positions) <= 40 and not curve.dashed else []
-    marks = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
-    return band + line + "".join(marks)
+    circles = (f'<circle class="dot c{colour}" cx="{x}" cy="{y}" r="2.2"/>' for x, y in (at.split(",") for at in dots))
+    return band + line + "".join(circles)

@@ -2,9 +2,10 @@
 
     python -m research.reading_test MODEL [--seed 0] [--worlds 1] [--split test] [--json FILE]
 
-MODEL is a folder, or `tiny` for the shipped policy. Its attempts, greedily and at temperature 1, are at all questions of
-a split in the worlds of `--seed` and after. Of each statement about a fact that stands in its context: was the value
-copied, and does a snippet that is named with it hold it? By number of snippets, look-alikes and length.
+MODEL is a folder, or `tiny` for the shipped policy. It attempts all questions of a split, greedily and at temperature
+1, in the worlds of `--seed` and after. The test looks at each statement about a fact that stands in the model's
+context: was the value copied, and does a snippet that the statement cites hold it? The results are split by number of
+snippets, look-alikes and length.
 """
 
 import argparse
@@ -42,16 +43,18 @@ SYSTEM = "Search, then answer."
 
 
 def score_attempts(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, float]:
-    """Means over attempts, by truth: the share that strict mode accepts, needs and conventions met, quality by stage."""
+    """Means over attempts by truth: the share that strict mode accepts, needs and conventions met, quality by stage."""
     parsed = [rollout.parsed for _, rollout in attempts]
     answers = [(question, rollout.parsed.answer or "") for question, rollout in attempts]
     qualities = mean_quality([question for question, _ in attempts], parsed)
     return {
         "attempts": len(attempts),
-        "valid": _mean([not one.rejections for one in parsed]),
-        "needs_met": _mean([need.is_met_by(answer) for asked, answer in answers for need in _required_needs(asked)]),
+        "valid": _mean([not trajectory.rejections for trajectory in parsed]),
+        "needs_met": _mean(
+            [need.is_met_by(answer) for question, answer in answers for need in _required_needs(question)]
+        ),
         "conventions_met": _mean(
-            [duty.is_met_by(answer) for asked, answer in answers for duty in asked.truth.implicit_needs]
+            [duty.is_met_by(answer) for question, answer in answers for duty in question.truth.implicit_needs]
         ),
         **{stage: round(quality, 4) for stage, quality in qualities.items()},
         "policy_tokens": _mean([rollout.usage.output_tokens for _, rollout in attempts]),
@@ -160,10 +163,10 @@ def answer_worlds(
         async with aclosing(policy):
             for number in worlds:
                 world = Almanac.from_seed(number)
-                asked = world.questions_of(split)[:questions]
+                held_out = world.questions_of(split)[:questions]
                 rollouts = await answer_held_out(
                     policy,
-                    [query_of(question) for question in asked],
+                    [query_of(question) for question in held_out],
                     prompt=AgentPrompt(system, ""),
                     toolbox=offline_toolbox(Corpus(world.documents)),
                     limits=EpisodeLimits(),
@@ -173,13 +176,13 @@ def answer_worlds(
                 )
                 for failure in (rollout.failure for rollout in rollouts if rollout.failure):
                     raise ModelError(failure)
-                made += zip(asked, rollouts, strict=True)
+                made += zip(held_out, rollouts, strict=True)
         return made
 
     return asyncio.run(attempt())
 
 
-def examine_reading(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, object]:
+def evaluate_reading(attempts: Sequence[tuple[Question, Rollout]]) -> dict[str, object]:
     """Scores of the attempts, and their statements by band."""
     said = [statement for _, rollout in attempts for statement in statements(rollout.parsed)]
     return {**score_attempts(attempts), "reading": by_band(said)}
@@ -201,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = []
         for warmth in (0.0, 1.0):
             made = answer_worlds(chosen.model, worlds, chosen.split, temperature=warmth, questions=chosen.questions)
-            results.append({"temperature": warmth, **examine_reading(made)})
+            results.append({"temperature": warmth, **evaluate_reading(made)})
         text = json.dumps(results, indent=1)
         sys.stdout.write(f"{text}\n")
         if chosen.json:

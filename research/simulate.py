@@ -6,10 +6,10 @@
 Times are estimated from shapes and assumptions; replace them with measured ones by --times.
 
 It is an event simulation of rollouts, judge, reflections and updates as tasks that wait for each other. A rollout
-alternates between the engine and its tools. When the rollouts of a group are done, the judge proposes, then scores each;
-reflections on a new question follow, sampled by the same engine and judged. The trainer waits for its step's judgements,
-trains on the finished reflections (Phase A), then on the rollouts (Phase B). The tasks are asyncio's, on an event loop
-whose clock jumps to the next timer.
+alternates between the engine and its tools. When the rollouts of a group are done, the judge proposes rubrics, then
+scores each rollout. Reflections on a new question follow: the same engine samples them, and they are judged. The
+trainer waits for its step's judgements, trains on the finished reflections (Phase A), then on the rollouts (Phase B).
+The tasks are asyncio's, on an event loop whose clock jumps to the next timer.
 
 Deliberately absent: failures and retries, the validation loop, checkpoints.
 """
@@ -228,9 +228,9 @@ class _Simulation:
         scenario, times = self._scenario, self._times
         ahead = 0 if scenario.layout == "sync" else scenario.ahead
         for number in range(1, scenario.steps + 1):
-            for one in range(number, min(scenario.steps, number + ahead) + 1):
-                if one not in self._steps:
-                    self._steps[one] = self._launch(one)
+            for upcoming in range(number, min(scenario.steps, number + ahead) + 1):
+                if upcoming not in self._steps:
+                    self._steps[upcoming] = self._launch(upcoming)
             step = self._steps[number]
             engine_before = self._engine.busy_seconds()
             await self._book(step, "waits for rollouts", asyncio.gather(*step.sampled))

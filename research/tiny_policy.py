@@ -21,7 +21,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from research import tiny_pretraining
-from research.reading_test import answer_worlds, examine_reading
+from research.reading_test import answer_worlds, evaluate_reading
 from research.tiny_training import Course, batches, copied_share, restore, train_course
 from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_agent.data.chatml import ChatSample, write_samples
@@ -89,7 +89,7 @@ class TinyConfig(Frozen):
     """The output folder of a making whose drills are over: this one begins with their end."""
     max_tokens: PositiveCount
     """Longer samples are left out."""
-    exam_split: Split
+    evaluation_split: Split
     """The questions of the shipped world that it is evaluated on at the end."""
 
 
@@ -295,10 +295,10 @@ def train(config: TinyConfig, samples: Sequence[ChatSample]) -> Path:
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     texts = PretrainingTexts(config, tokenizer, samples)
     held_out = texts.drills(0, fewest=3, most=6, split="validation")
-    exam = list(batches(held_out, config.drills.batch_tokens, np.random.default_rng(0)))
+    held_out_batches = list(batches(held_out, config.drills.batch_tokens, np.random.default_rng(0)))
 
     def report() -> str:
-        return f"values copied {copied_share(model, exam, tiny_pretraining.VALUE):.3f}"
+        return f"values copied {copied_share(model, held_out_batches, tiny_pretraining.VALUE):.3f}"
 
     learn = partial(train_course, model, save_every=config.save_every, report=report)
     if config.begin is None:
@@ -326,9 +326,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # One thread: the same sums in the same order.
         torch.set_num_threads(1)
         model = train(config, make_samples(config))
-        made = answer_worlds(model, [SHIPPED_SEED], config.exam_split, temperature=0.0, system=config.system)
-        text = json.dumps(examine_reading(made), indent=1)
-        (config.out / "exam.json").write_text(f"{text}\n", encoding="utf-8")
+        made = answer_worlds(model, [SHIPPED_SEED], config.evaluation_split, temperature=0.0, system=config.system)
+        text = json.dumps(evaluate_reading(made), indent=1)
+        (config.out / "evaluation.json").write_text(f"{text}\n", encoding="utf-8")
         sys.stdout.write(f"{text}\n")
 
     return run_command("tiny_policy", make)

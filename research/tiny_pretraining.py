@@ -44,7 +44,7 @@ WORLD_ENTITIES = 16
 
 
 class PretrainingWorld(NamedTuple):
-    """The training questions of one almanac world by task id, some of them with references, and the tools to answer them.
+    """The training questions of an almanac world by task id, some with references, and the tools to answer them.
 
     The tools find no page with a held-out name.
     """
@@ -83,7 +83,7 @@ def references_for(
 ) -> dict[str, str]:
     """By source: the references shown before a guided question, from a bank of the lessons on first attempts.
 
-    Bank and injector are those of training. Half of the questions get their own lesson, half those of similar questions.
+    Bank and injector are those of training. Half of the questions get their own lesson, half that of similar questions.
     """
     bank = RubricBank.in_memory(HashingEmbedder())
     for trace in traces:
@@ -107,7 +107,10 @@ class LearntText(NamedTuple):
 
 
 def learnt_sample(sample: ChatSample, tokenizer: Any) -> LearntText:
-    """A trace or a reflection. What is copied weighs twice, the start of an answer five times, a boxed value eight times."""
+    """A trace or a reflection with the weights of its tokens.
+
+    What is copied weighs twice, the start of an answer five times, a boxed value eight times.
+    """
     encoded = encode_sample(sample, tokenizer)
     ids, has_loss = encoded.ids, encoded.has_loss
     words = tokenizer.convert_ids_to_tokens(ids)
@@ -180,8 +183,8 @@ def echo_drill(rng: np.random.Generator) -> tuple[str, Weighed]:
         name, other = (_train_name(rng) for _ in range(2))
         figure = pick(rng, domain.attributes)
         value = f"{pick(rng, range(figure.low, figure.high + 1, figure.step))} {figure.unit}"
-        told = {figure.name: value, domain.link: other, domain.aspect: pick(rng, domain.aspect_values)}
-        lines.append((name, *pick(rng, [(figure.name, value), *told.items()])))
+        facts = {figure.name: value, domain.link: other, domain.aspect: pick(rng, domain.aspect_values)}
+        lines.append((name, *pick(rng, [(figure.name, value), *facts.items()])))
     said: Weighed = []
     for name, attribute, value in shuffled(rng, lines):
         first, second = name.split()
@@ -201,7 +204,8 @@ def _drill(pages: Sequence[Draft], names: Mapping[str, str], rng: np.random.Gene
     """What is shown, and the reply with the weights of its pieces."""
     start = 1 if rng.random() < 0.5 else int(rng.integers(1, SNIPPETS // 2))
     shown = "".join(
-        f'<{SNIPPET} id="S_{number}">{page.title} | https://almanac.example/d{int(rng.integers(1, ADDRESSES + 1)):03d}\n'
+        f'<{SNIPPET} id="S_{number}">{page.title} | '
+        f"https://almanac.example/d{int(rng.integers(1, ADDRESSES + 1)):03d}\n"
         f"{page.text}</{SNIPPET}>\n"
         for number, page in enumerate(pages, start)
     )

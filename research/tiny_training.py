@@ -1,7 +1,7 @@
 """Pretrains a very small Qwen3 on a CPU: a lean forward pass in bf16, Muon, and rounds that resume to the last bit.
 
-A round makes its own texts from its number, so a checkpoint needs no more than weights, moments and the round. One thread
-and one seed give the same weights on the same kind of processor.
+A round makes its own texts from its number, so a checkpoint needs no more than weights, moments and the round. One
+thread and one seed give the same weights on the same kind of processor.
 """
 
 import math
@@ -146,7 +146,7 @@ def orthogonal(wide: Tensor) -> Tensor:
 
 
 class PaddedBatch(NamedTuple):
-    """Tokens, the target at each position, and its weight; padding is on the right, where a causal model never looks."""
+    """Tokens, the target at each position and its weight; padding is on the right, where a causal model never looks."""
 
     ids: Tensor
     targets: Tensor
@@ -195,9 +195,9 @@ def copied_share(model: Qwen3ForCausalLM, drills: Sequence[PaddedBatch], weight:
         for batch in drills:
             _, logits = weighted_loss(model, batch)
             learnt = batch.targets != IGNORED
-            asked = batch.weights[learnt] == weight
-            right += int((logits.argmax(-1) == batch.targets[learnt])[asked].sum())
-            total += int(asked.sum())
+            has_weight = batch.weights[learnt] == weight
+            right += int((logits.argmax(-1) == batch.targets[learnt])[has_weight].sum())
+            total += int(has_weight.sum())
     return right / max(1, total)
 
 
@@ -226,7 +226,8 @@ def train_course(
             factor = course.factor(round_ + number / len(group), optimizer.step_number)
             optimizer.step(course.learning_rate * factor, course.embedding_rate * factor)
             losses += float(loss.detach())
-        line = f"{saved.stem} {round_ + 1}/{course.rounds}  {time.monotonic() - started:.0f} s  loss {losses / len(group):.3f}"
+        seconds = time.monotonic() - started
+        line = f"{saved.stem} {round_ + 1}/{course.rounds}  {seconds:.0f} s  loss {losses / len(group):.3f}"
         if (round_ + 1) % save_every == 0 or round_ + 1 == course.rounds:
             weights = {name: each.detach() for name, each in model.named_parameters()}
             counts = {"round": torch.tensor(round_ + 1), "step": torch.tensor(optimizer.step_number)}

@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.forks:
-        # Imports make a million objects that stay. To look again and again for garbage among them takes a fifth of the time.
+        # Imports make a million objects that stay. Looking for garbage among them takes a fifth of the time.
         gc.disable()
 
 
@@ -216,7 +216,7 @@ class Worker:
         # pytest tells a new plugin the warnings of before, which have been told.
         plugins.register(self, "forked-worker")
         self.begun = True
-        # Output goes to files of this process, under the numbers of the parent's: modules may hold the parent's objects.
+        # Modules may hold the parent's objects, so output goes to files of this process under the parent's numbers.
         capture = plugins.getplugin("capturemanager")
         if capture._method == "fd":
             for stream in (capture._global_capturing.out, capture._global_capturing.err):

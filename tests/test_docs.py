@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, console blocks print what they say, and links point at something."""
+"""Every Python block of the README and the docs runs, console blocks print what they say, and links have targets."""
 
 import os
 import re
@@ -58,7 +58,7 @@ def test_the_commands_of_a_page_print_what_it_says(session, tmp_path):
 
 
 def run(programs, command, folder):
-    """A shell command in a folder, with these programs first and no settings of ours; its exit code and what it printed."""
+    """Run a shell command in a folder, with these programs first and no settings of ours; its exit code and output."""
     environ = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
     environ |= {name: os.environ[name] for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY") if name in os.environ}
     done = subprocess.run(

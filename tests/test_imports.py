@@ -18,7 +18,10 @@ def test_importing_pulls_in_nothing_heavy(module):
 
 
 def test_importing_the_package_brings_only_what_gymnasium_needs():
-    code = "import sys, gymnasium; before = set(sys.modules); import rubricem_env; print(sorted(set(sys.modules) - before))"
+    code = (
+        "import sys, gymnasium; before = set(sys.modules); "
+        "import rubricem_env; print(sorted(set(sys.modules) - before))"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "['rubricem_env', 'rubricem_env.registration']"
 

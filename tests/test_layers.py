@@ -45,7 +45,7 @@ def name_of(path: Path) -> str:
 
 
 def imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """All names that a module of `package` imports; "from a import b" gives both a and a.b, of which only modules count."""
+    """All names that a module of `package` imports; "from a import b" gives a and a.b, and only modules count."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -58,7 +58,7 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def modules_in_strings(tree: ast.AST) -> Iterator[str]:
-    """All modules of ours that are the whole of a text, such as "rubricem_trainers.local.ssgrpo": for an import or `-m`."""
+    """All strings that name a module of ours, such as "rubricem_trainers.local.ssgrpo", for an import or `-m`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             package, *rest = node.value.partition(":")[0].split(".")
@@ -68,7 +68,7 @@ def modules_in_strings(tree: ast.AST) -> Iterator[str]:
 
 
 def computed_imports(tree: ast.Module) -> list[str]:
-    """The calls that import a module whose name is neither a text, nor a constant of the file, nor in its own package."""
+    """The calls that import a module whose name is neither a string, nor a constant of the file, nor in its package."""
     constants = {ast.unparse(target) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets}
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     imported = (call for call in calls if ast.unparse(call.func).split(".")[-1] in ("import_module", "__import__"))

@@ -1,6 +1,7 @@
 """A fake `vllm serve` in token mode, as one ASGI app: ids in, ids and log-probabilities out.
 
-`draw_from(model)` answers with a real model, `recite(...)` with given ids. Only the requests of token mode are supported.
+`draw_from(model)` answers with a real model, `recite(...)` with given ids. Only the requests of token mode are
+supported.
 """
 
 import json
@@ -29,8 +30,8 @@ Draw = Callable[[Body], Iterator[SampledToken]]
 class VllmServer:
     """`GET models`, `POST tokenize` and `POST completions`, streamed or whole.
 
-    The keyword arguments make it misbehave: without ids, with another owner, with `prompt_surplus` tokens more than were
-    sent, or with first streams that end after `breaks_after` tokens, one entry for each stream.
+    The keyword arguments make it misbehave: without ids, with another owner, with `prompt_surplus` tokens more than
+    were sent, or with first streams that end after `breaks_after` tokens, one entry for each stream.
     """
 
     def __init__(

@@ -75,7 +75,9 @@ def add_lora(model: PreTrainedModel, settings: LoraSettings) -> None:
         ConfigError: a target names no linear layer.
     """
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    linear = {name: one for name, one in model.named_modules() if isinstance(one, nn.Linear) and one is not head}
+    linear = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
+    }
     for target in settings.targets:
         if not any(_is_named(name, target) for name in linear):
             known = sorted({name.rpartition(".")[2] for name in linear})

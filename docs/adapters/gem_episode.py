@@ -26,9 +26,9 @@ def main() -> None:
     sys.stdout.write(f"written by {writers.name}\n")
     gem.register(ENV_ID, f"{ResearchGemEnv.__module__}:{ResearchGemEnv.__name__}")
     settings = {"queries": [tutored_query()], "prompt": told}
-    for place in range(len(ATTEMPTS)):
+    for index in range(len(ATTEMPTS)):
         env = gem.make(ENV_ID, reward="answer", scorer=offline_scorer([tutored_query()]), **settings)
-        write = writers.begin(place)
+        write = writers.begin(index)
         observation, _ = env.reset(seed=0)
         observation = observation.removeprefix(f"{SYSTEM}\n\n")  # The writer knows the rules; give any other model all.
         is_over = False

@@ -67,9 +67,9 @@ def main() -> None:
     writers = find_writers()
     sys.stdout.write(f"written by {writers.name}\n")
     with serve() as url:
-        for told in asyncio.run(_group(url, [writers.begin(place) for place in range(len(ATTEMPTS))])):
-            scores = {name: None if score is None else round(score, 3) for name, score in told.stage_scores.items()}
-            sys.stdout.write(f"{told.facts['ending']}, reward {told.reward:.3f}, stages {scores}\n")
+        for last in asyncio.run(_group(url, [writers.begin(index) for index in range(len(ATTEMPTS))])):
+            scores = {name: None if score is None else round(score, 3) for name, score in last.stage_scores.items()}
+            sys.stdout.write(f"{last.facts['ending']}, reward {last.reward:.3f}, stages {scores}\n")
     writers.close()
 
 

@@ -28,8 +28,8 @@ class PolicyWriters:
         self._policy = LocalPolicy(load_model(folder), load_tokenizer(folder), rows=8)
         self._loop = LoopThread()
 
-    def begin(self, place: int) -> Writer:
-        return _PolicyWriter(self._policy, self._loop, place)
+    def begin(self, index: int) -> Writer:
+        return _PolicyWriter(self._policy, self._loop, index)
 
     def close(self) -> None:
         self._loop.run(self._policy.aclose())

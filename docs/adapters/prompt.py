@@ -1,4 +1,4 @@
-"""What a policy is told in the examples: the rules of the scaffold as system message, then the question and its form."""
+"""The prompt of the examples: the rules of the scaffold as system message, then the question and its form."""
 
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain import Query
@@ -6,7 +6,7 @@ from rubricem_env.env import shipped_toolbox
 
 PROMPT = agent_prompt(shipped_toolbox().names)
 SYSTEM = PROMPT.system
-"""For any model. The examples' own writers know the rules: the tiny policy was trained on them, the tutor made of them."""
+"""For any model. The examples' own writers know the rules already: the tiny policy was trained on them."""
 
 
 def prompt_of(query: Query) -> str:

@@ -60,12 +60,12 @@ def tutored() -> tuple[Any, Any, TrlSpec]:
 
 def main() -> None:
     """Two optimiser steps; says who wrote, and how far they moved the weights."""
-    found = policy_folder()
-    model, tokenizer, spec = tutored() if found is None else trained(found)
-    sys.stdout.write(f"written by {'the tutor (no trained policy was found)' if found is None else found}\n")
+    policy = policy_folder()
+    model, tokenizer, spec = tutored() if policy is None else trained(policy)
+    sys.stdout.write(f"written by {'the tutor (no trained policy was found)' if policy is None else policy}\n")
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     with tempfile.TemporaryDirectory() as folder:
-        config = settings(folder, learning_rate=1e-3 if found is None else 1e-4)
+        config = settings(folder, learning_rate=1e-3 if policy is None else 1e-4)
         trainer = StageGRPOTrainer(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
         trainer.train()
     spec.close()

@@ -1,4 +1,4 @@
-"""Attempts that differ: the almanac's expert with drawn faults, where a random policy would write nothing to tell apart."""
+"""Attempts that differ: the almanac's expert with drawn faults. A random policy would write nothing to tell apart."""
 
 from rubricem_env.domain import Query
 from rubricem_env.env import query_of
@@ -11,14 +11,14 @@ ATTEMPTS = (
     Faults(repeat_query=0.9, miss_convention=1.0, claim_unfound=0.9),
     Faults(trust_stale=0.9, skip_need=0.5),
 )
-"""Four attempts at one question; the place is the seed. Their scores stand in tests/adapters/golden.json."""
+"""Four attempts at one question; the index is the seed. Their scores stand in tests/adapters/golden.json."""
 
 
 class Tutor:
     """Writes one attempt; call it with each observation, the prompt first."""
 
-    def __init__(self, question: Question, place: int) -> None:
-        self._teacher = AlmanacTeacher(question, draw_slips(question, ATTEMPTS[place % len(ATTEMPTS)], seed=place))
+    def __init__(self, question: Question, index: int) -> None:
+        self._teacher = AlmanacTeacher(question, draw_slips(question, ATTEMPTS[index % len(ATTEMPTS)], seed=index))
         self._observations: list[str] | None = None
 
     def __call__(self, observation: str) -> str:
@@ -29,8 +29,8 @@ class Tutor:
 
 def tutored_questions() -> dict[str, Question]:
     """The training questions by their text."""
-    found = load_questions(shipped_questions_path())
-    return {question.question: question for question in found if question.split == "train"}
+    questions = load_questions(shipped_questions_path())
+    return {question.question: question for question in questions if question.split == "train"}
 
 
 def tutored_query() -> Query:

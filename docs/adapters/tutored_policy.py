@@ -31,7 +31,7 @@ class _TutoredConversation(TokenConversation):
 
 
 class TutoredPolicy:
-    """A policy that writes the tutor's attempts; the seed is the place among `ATTEMPTS`."""
+    """A policy that writes the tutor's attempts; the seed is the index in `ATTEMPTS`."""
 
     name = "tutor"
 
@@ -58,8 +58,8 @@ def play_tutored() -> Callable[[Sequence[Query], Any], Awaitable[Sequence[Rollou
         context = RolloutContext(policy, shipped_toolbox(), EpisodeLimits(max_tokens=100_000))
         openings = [Opening("Search, then answer.", query.question) for query in queries]
         return [
-            await run_episode(Attempt(query, opening, "", place), context)
-            for place, (query, opening) in enumerate(zip(queries, openings, strict=True))
+            await run_episode(Attempt(query, opening, "", index), context)
+            for index, (query, opening) in enumerate(zip(queries, openings, strict=True))
         ]
 
     return play

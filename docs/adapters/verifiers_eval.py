@@ -46,11 +46,11 @@ def evaluate(
         "RUBRICEM_GROUP_SIZE": str(group_size),
         "ALMANAC_KEY": "none",
     }
-    told = subprocess.run(
+    completed = subprocess.run(
         command, env=environment, timeout=200, cwd=out, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    if told.returncode:
-        raise SystemExit(f"vf-eval ended with {told.returncode}: {told.stderr[-2000:]}")
+    if completed.returncode:
+        raise SystemExit(f"vf-eval ended with {completed.returncode}: {completed.stderr[-2000:]}")
     lines = next(out.rglob("traces.jsonl")).read_text(encoding="utf-8").splitlines()
     return [trace for line in lines for trace in json.loads(line)["traces"]]
 

@@ -15,9 +15,9 @@ class _Answers:
         self._waiting: dict[tuple[str, ...], deque[Writer]] = defaultdict(deque)
         self._begun: dict[str, int] = defaultdict(int)
 
-    async def __call__(self, asked: ModelRequest) -> str:
-        said = [message["content"] for message in asked.body["messages"] if message["role"] == "assistant"]
-        read = [message["content"] for message in asked.body["messages"] if message["role"] == "user"]
+    async def __call__(self, request: ModelRequest) -> str:
+        said = [message["content"] for message in request.body["messages"] if message["role"] == "assistant"]
+        read = [message["content"] for message in request.body["messages"] if message["role"] == "user"]
         if said:
             write = self._waiting[read[0], *said].popleft()
         else:

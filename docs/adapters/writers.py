@@ -23,7 +23,7 @@ class Writers(Protocol):
 
     name: str
 
-    def begin(self, place: int) -> Writer: ...
+    def begin(self, index: int) -> Writer: ...
 
     def close(self) -> None: ...
 
@@ -41,8 +41,8 @@ def find_writers() -> Writers:
     folder = policy_folder()
     if folder is None or find_spec("torch") is None or find_spec("transformers") is None:
         return Tutors()
-    found: Writers = import_module("docs.adapters.policy_writers").PolicyWriters(folder)
-    return found
+    writers: Writers = import_module("docs.adapters.policy_writers").PolicyWriters(folder)
+    return writers
 
 
 class Tutors:
@@ -50,11 +50,11 @@ class Tutors:
 
     name = "the tutor (torch and transformers, or the trained policy, are not here; see docs/adapters/writers.py)"
 
-    def begin(self, place: int) -> Writer:
+    def begin(self, index: int) -> Writer:
         # The prompt is the question, and after an empty line the form of the answer.
         def write(observation: str) -> str:
             if not started:
-                started.append(Tutor(tutored_questions()[observation.partition("\n\n")[0]], place % len(ATTEMPTS)))
+                started.append(Tutor(tutored_questions()[observation.partition("\n\n")[0]], index % len(ATTEMPTS)))
             return started[0](observation)
 
         started: list[Tutor] = []

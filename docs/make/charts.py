@@ -1,4 +1,7 @@
-"""The charts of the arena, from the data beside it; `make docs-figures` writes them, a test holds that they are up to date."""
+"""Writes the charts of the arena from the data beside it, for `make docs-figures`.
+
+A test compares the charts with the data.
+"""
 
 import json
 from collections import defaultdict

@@ -21,10 +21,10 @@ INTRODUCTION = """# Commands
 Every command has three forms of output.
 
 - For people: tables and sentences, with progress bars on the error stream where it is a terminal.
-- For scripts, with `--quiet` (`-q`): the result alone, such as a path, a number or a line for each row; the error stream
-  has failures only.
-- For programs, with `--json`: one JSON document on one line of standard output. The servers (`tools serve`, `view`) print
-  it when they listen. Errors are sentences on the error stream.
+- For scripts, with `--quiet` (`-q`): the result alone, such as a path, a number or a line for each row; the error
+  stream has failures only.
+- For programs, with `--json`: one JSON document on one line of standard output. The servers (`tools serve`, `view`)
+  print it when they listen. Errors are sentences on the error stream.
 
 Colour is used only on a terminal, and only where `NO_COLOR` is not set. Elsewhere rows of tables are not folded, up to
 200 columns; `COLUMNS` sets another width.

@@ -29,8 +29,9 @@ INTRODUCTION = """# Configuration
 <!-- Made by docs/make/configuration.py from the models; `make docs-reference` regenerates it. -->
 
 This page has every key of every settings file. It is made from the models that validate them. Unknown keys are refused
-with the nearest known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top of the file, with a mapping for
-a group of keys: `rubricem train local_almanac steps=48 'loss={kl_coefficient: 0.01}'`.
+with the nearest known name, and values out of range with the range. A YAML config takes `KEY=VALUE` on top
+of the file, with a mapping for a group of keys:
+`rubricem train local_almanac steps=48 'loss={kl_coefficient: 0.01}'`.
 """
 
 
@@ -43,17 +44,33 @@ class Root(NamedTuple):
 
 
 ROOTS = (
-    Root(LocalConfig, "The local trainer", "YAML for `rubricem train` and `python -m research.ablate`, such as `local_almanac`."),
-    Root(VerlSettings, "The veRL trainer", "The section `rubricem` of a veRL config for `trainers/verl_ssgrpo.py`; everything else keeps veRL's own keys."),
+    Root(
+        LocalConfig,
+        "The local trainer",
+        "YAML for `rubricem train` and `python -m research.ablate`, such as `local_almanac`.",
+    ),
+    Root(
+        VerlSettings,
+        "The veRL trainer",
+        "The section `rubricem` of a veRL config for `trainers/verl_ssgrpo.py`; everything else keeps veRL's own keys.",
+    ),
     Root(SftConfig, "Fine-tuning", "YAML for `trainers/sft.py`, such as `configs/sft_qwen3_8b.yaml`."),
     Root(TinyConfig, "The tiny policy", "YAML for `research/tiny_policy.py`, such as `configs/tiny_policy.yaml`."),
-    Root(TeacherConfig, "Teacher data", "In code, `rubricem_agent.wiring.teacher_data.teach`; `rubricem data teach` has options for most of it."),
+    Root(
+        TeacherConfig,
+        "Teacher data",
+        "In code, `rubricem_agent.wiring.teacher_data.teach`; `rubricem data teach` has options for most of it.",
+    ),
     Root(ToolsConfig, "Search tools", "TOML for `--tools` and `--config`, at the top level or in a table `[tools]`."),
     Root(PolicyConfig, "A policy", "In code, `rubricem_agent.wiring.models`; `--policy` names the first key."),
     Root(JudgeConfig, "A judge", "In code, `rubricem_agent.wiring.models`; `--judge` names the first key."),
     Root(BankConfig, "The rubric bank", "In code, `rubricem_agent.wiring.memory`."),
-    Root(EvalConfig, "An evaluation", "In code, `rubricem_agent.wiring.eval_config`; the options of `rubricem eval run` are the same."),
-)  # fmt: skip
+    Root(
+        EvalConfig,
+        "An evaluation",
+        "In code, `rubricem_agent.wiring.eval_config`; the options of `rubricem eval run` are the same.",
+    ),
+)
 
 
 def render() -> str:
@@ -84,10 +101,10 @@ def groups(models: list[type[BaseModel]]) -> list[type[BaseModel]]:
 def section(model: type[BaseModel]) -> str:
     """The docstring of a model, and a row for each key."""
     meanings = field_docs(model)
-    rows = [
-        f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {meanings.get(name) or field.description or ''} |"
-        for name, field in model.model_fields.items()
-    ]
+    rows = []
+    for name, field in model.model_fields.items():
+        meaning = meanings.get(name) or field.description or ""
+        rows.append(f"| `{name}` | {kind_of(field.annotation, field)} | {default_of(field)} | {meaning} |")
     summary = inspect.cleandoc(model.__doc__ or "").replace("\n", " ")
     return "\n".join([summary, "", "| key | value | default | meaning |", "|---|---|---|---|", *rows, ""])
 

@@ -66,7 +66,8 @@ class Drawing:
         )
         return "\n".join(
             [
-                f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {width} {height}" width="{width}">',
+                '<svg xmlns="http://www.w3.org/2000/svg" class="drawing" '
+                f'viewBox="0 0 {width} {height}" width="{width}">',
                 f"<title>{escape(self._title)}</title>",
                 f"<style>{STYLE}</style>",
                 f"<defs>{tip}</defs>",

@@ -1,4 +1,4 @@
-"""Draws the picture of learning from finished runs of one recipe, and writes the curve that its next runs are drawn beside.
+"""Draws how runs of one recipe learn, and writes the curve that the recipe's next runs are drawn beside.
 
 python -m docs.make.learning RUN_DIR ... --figure docs/images/demo.svg --curve rubricem_records/expected/demo_whole.json
 """

@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "names.md"
 HEAD = """# Public names
 
-Import these from their package, for example `from rubricem_env.judge import RulesJudge`. Modules below the packages may move between releases; these names stay. `python -m docs.make.names` writes this page from the packages' stubs.
+Import these from their package, for example `from rubricem_env.judge import RulesJudge`. Modules below the packages may
+move between releases; these names stay. `python -m docs.make.names` writes this page from the packages' stubs.
 """
 
 

@@ -2,8 +2,8 @@
 
 For language models the site has `llms.txt`, a list of all pages with what each is about, and every page as Markdown.
 
-It is a hook of MkDocs (ci/lanes/docs/mkdocs.yml). The pages read the same in a repository browser, which knows the links to
-files, the images, and the notation of the equations.
+It is a hook of MkDocs (ci/lanes/docs/mkdocs.yml). The pages read the same in a repository browser, which knows the
+links to files, the images, and the notation of the equations.
 """
 
 import html
@@ -93,7 +93,7 @@ def on_post_build(config):
 
 
 def first_sentence(text: str) -> str:
-    """What a page says first in prose, without links; a line of pointers ("Paper: ...", "Details: ...") is passed over."""
+    """The first sentence of a page's prose, without links; lines of pointers ("Paper: ...") are skipped."""
     for paragraph in FENCED.sub("", text).split("\n\n"):
         if paragraph[:1].isalpha() or paragraph[:1] in '`*"':
             words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph.replace("\n", " "))

@@ -1,7 +1,7 @@
 """Writes the tree of the repository into README.md, AGENTS.md and docs/architecture.md; `make docs-reference` calls it.
 
-A line is the first sentence of a module's or a package's docstring. README and AGENTS list folders, the architecture page
-lists modules. The text between the markers `BEGIN` and `END` of a page is made here.
+A line is the first sentence of a module's or a package's docstring. README and AGENTS list folders, the architecture
+page lists modules. The text between the markers `BEGIN` and `END` of a page is made here.
 """
 
 import ast

@@ -4,8 +4,8 @@
     PYTHONPATH=.:DIR .venv-inspect/bin/python -m tests.bench.eval_beside_inspect [--items 4326] [--at-once 16]
 
 Both have the same interpreter, system message, question, answer and judge prompt: two requests an item, one to the
-policy and one to the judge, to a server in a process of its own that replies at once. Each evaluation is a process of its
-own. Its start is subtracted: what the same evaluation of one item takes.
+policy and one to the judge, to a server in a process of its own that replies at once. Each evaluation is a process of
+its own. Its start is subtracted: what the same evaluation of one item takes.
 """
 
 import argparse
@@ -117,8 +117,9 @@ def main(items, at_once):
                 (start, start_wall), (whole, wall) = spent
                 each, each_wall = (whole - start) / asked * 1e3, (wall - start_wall) / asked * 1e3
                 sys.stdout.write(
-                    f"{name}: {asked} requests ({streamed} streamed), {whole:.1f} s of processor time, {wall:.1f} s wall; "
-                    f"start {start:.1f} s, {start_wall:.1f} s; a request {each:.2f} ms, {each_wall:.2f} ms wall\n"
+                    f"{name}: {asked} requests ({streamed} streamed), {whole:.1f} s of processor time, "
+                    f"{wall:.1f} s wall; start {start:.1f} s, {start_wall:.1f} s; "
+                    f"a request {each:.2f} ms, {each_wall:.2f} ms wall\n"
                 )
                 sys.stdout.flush()
     finally:

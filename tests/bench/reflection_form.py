@@ -1,6 +1,7 @@
-"""What keeps reflections readable without costing answers: the variants of the form, three seeds each, in the almanac.
+r"""What keeps reflections readable without costing answers: the variants of the form, three seeds each, in the almanac.
 
-    python -m tests.bench.reflection_form --out runs/reflection_form [--variants paper share] [--seeds 3] [--steps 18] [-- KEY=VALUE ...]
+    python -m tests.bench.reflection_form --out runs/reflection_form [--variants paper share] [--seeds 3] [--steps 18] \
+        [-- KEY=VALUE ...]
 
 Prints, for each variant, the readable share over the first and the last three reflecting steps, and held-out answers.
 The same command resumes. Hours on a CPU: never part of the tests. The default of the trainers is the best of them.

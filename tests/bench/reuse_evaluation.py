@@ -3,8 +3,8 @@
     python tests/bench/reuse_evaluation.py RUN_DIR [--bank RUN_DIR] [--repeats 4] [--json FILE]
 
 RUN_DIR is a finished run of `trainers/local_ssgrpo.py`. Answers are scored by truth and sampled at the run's
-temperature, with the same seeds in each mode. `cross` retrieves lessons from the bank of the run, or of another run for a
-policy trained without a bank. `within` reflects on a first attempt, unjudged as at inference, and then tries again.
+temperature, with the same seeds in each mode. `cross` retrieves lessons from the bank of the run, or of another run for
+a policy trained without a bank. `within` reflects on a first attempt, unjudged as at inference, and then tries again.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Measure what shared prompts save in the local trainer's updates: python -m tests.bench.shared_prompts [--rounds 5] [--json FILE].
+"""Measure what shared prompts save in the local trainer's updates.
+
+    python -m tests.bench.shared_prompts [--rounds 5] [--json FILE]
 
 One step of the almanac with the policy `tiny`: 8 questions of 8 attempts, and 8 reflection candidates of each question.
 Each update's gradient is computed twice: with the samples of a group beside each other, so that their prompt is read

@@ -1,6 +1,7 @@
-"""Rollouts against their critical path; batched local generation against transformers' own `generate`.
+r"""Rollouts against their critical path; batched local generation against transformers' own `generate`.
 
-OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 python -m pytest tests/bench/test_bench_rollout.py --benchmark-only --benchmark-disable-gc --benchmark-json=out.json
+OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 python -m pytest tests/bench/test_bench_rollout.py \
+    --benchmark-only --benchmark-disable-gc --benchmark-json=out.json
 """
 
 import asyncio

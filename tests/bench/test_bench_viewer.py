@@ -1,6 +1,7 @@
-"""The viewer over a run of 10,000 trajectories and a bank of 100,000 items.
+r"""The viewer over a run of 10,000 trajectories and a bank of 100,000 items.
 
-OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 python -m pytest tests/bench/test_bench_viewer.py --benchmark-only --benchmark-disable-gc
+OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 python -m pytest tests/bench/test_bench_viewer.py \
+    --benchmark-only --benchmark-disable-gc
 """
 
 import json

@@ -4,7 +4,8 @@
 
 Both start from the policy `tiny`, get the same prompts as the same ids, and write exactly `--tokens` tokens for each of
 eight attempts at eight questions. In float32 on one thread, in one process, a step of ours before each of theirs; the
-first of each is not counted. Single-turn and with random rewards: over several turns no two trainers end at equal counts.
+first of each is not counted. Attempts have one turn and random rewards: over several turns no two trainers end at equal
+counts.
 
 What an attempt of equal length takes: theirs may not draw the end of a turn before its last token, ours does not heed
 it. Left to each is how it samples, pads, packs and passes over a batch. Prints one JSON object.

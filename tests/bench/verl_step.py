@@ -3,8 +3,8 @@
     python -m tests.bench.verl_step [--rounds 2] [--steps 9] [--json FILE] [KEY=VALUE ...]
 
 veRL's `colocate_async` with GRPO, and `rubricem_async` with and without the meta-policy, in turn, each in processes of
-its own. All play the almanac's episodes with the policy `tiny` over the transformers engine, at a learning rate at which
-it stays as it is; the judge answers at once. The first step is not counted, and the others are whole turns of the
+its own. All play the almanac's episodes with the policy `tiny` over the transformers engine, at a learning rate at
+which it stays as it is; the judge answers at once. The first step is not counted, and the others are whole turns of the
 curriculum. `start` is from the command to the first step. Ours leaves out rollouts that teach nothing, veRL's does not.
 """
 

@@ -1,8 +1,11 @@
-"""The viewer over a large synthetic run: python -m tests.bench.viewer_scale --folder DIR [--rollouts 100000] [--tokens 1200].
+"""The viewer over a large synthetic run.
+
+    python -m tests.bench.viewer_scale --folder DIR [--rollouts 100000] [--tokens 1200]
 
 Writes the record once, then serves it in this process and times each page three times. An attempt's text is that of the
 test-suite, its tokens are --tokens long. With --whole N that is so in the last N steps alone: the attempts of earlier
-steps keep 400 tokens on disk, and the index says --tokens of them too. Memory is what the process holds beside the start.
+steps keep 400 tokens on disk, and the index says --tokens of them too. Memory is what the process holds beside the
+start.
 """
 
 import argparse

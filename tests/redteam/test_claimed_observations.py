@@ -1,4 +1,4 @@
-"""A trajectory file whose own record claims more than its texts hold: what can be checked is not believed, and is said."""
+"""A trajectory file whose record claims more than its texts hold: what can be checked is checked and reported."""
 
 import json
 

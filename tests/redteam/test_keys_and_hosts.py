@@ -1,4 +1,4 @@
-"""A key goes to its own service or to a host that the user has named for it, and never unencrypted beyond this machine."""
+"""A key goes to its own service or to a host that the user has named, and never unencrypted beyond this machine."""
 
 import json
 

@@ -29,7 +29,7 @@ TWO_FAULTS = (Stage.PLAN, Stage.ANSWER)
 
 @pytest.fixture
 def group() -> ScoredGroup:
-    """Four rollouts: a planning fault costs the criterion of plan, review and answer, an answering fault the answer's."""
+    """Four rollouts: a planning fault costs the rubrics of plan, review and answer; an answering fault answer's."""
     return ScoredGroup(
         faults=np.array([[False, False], [True, False], [False, True], [True, True]]),
         rubric_scores=np.array([[2, 2, 2, 2, 2], [0, 2, 0, 0, 2], [2, 2, 2, 2, 0], [0, 2, 0, 0, 0]], dtype=np.int8),

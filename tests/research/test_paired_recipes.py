@@ -1,4 +1,4 @@
-"""The comparison of recipes on many questions: what it pairs, how wide its intervals are, and what it does not do twice."""
+"""The comparison of recipes on many questions: its pairs, the width of its intervals, and what it does not repeat."""
 
 import json
 from pathlib import Path

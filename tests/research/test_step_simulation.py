@@ -27,7 +27,7 @@ def test_tasks_that_wait_for_each_other_alone_are_a_bug_and_not_a_hang() -> None
 def served(
     *requests: tuple[float, float], seats: int = 9, pause: tuple[float, float] | None = None
 ) -> tuple[list[float], float]:
-    """When each request is done on an engine of 10 tokens/s, and its busy seconds; a request is its start and its tokens."""
+    """When each request (start, tokens) is done on an engine of 10 tokens/s, and the engine's busy seconds."""
 
     async def run() -> tuple[list[float], float]:
         engine = Engine(speed=10, fastest=10, seats=seats)

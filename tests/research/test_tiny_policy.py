@@ -63,7 +63,7 @@ def samples(made: Path) -> list[ChatSample]:
 
 
 def test_the_whole_way_ends_in_a_model_of_at_most_16_mb_and_its_grades(made: Path) -> None:
-    scores = json.loads((made / "exam.json").read_text())
+    scores = json.loads((made / "evaluation.json").read_text())
 
     assert sum(file.stat().st_size for file in (made / "model").iterdir()) < 16e6
     # Eight domains of three validation questions.

@@ -22,8 +22,8 @@ def describe_line(line: StepLine | EvaluationLine | BenchmarkLine, steps: int) -
         scores = " ".join(f"{stage} {value:.2f}" for stage, value in line.held_out.items())
         by = "truth" if line.by == "truth" else "the judge"
         return f"step {line.step}: held-out questions, by {by}: {scores}; {line.valid:.0%} valid"
-    what, found = ("true", line.true) if line.true else ("judged", line.judged)
-    scores = " ".join(f"{stage} {_number(found[stage])}" for stage in found)
+    what, by_stage = ("true", line.true) if line.true else ("judged", line.judged)
+    scores = " ".join(f"{stage} {_number(score)}" for stage, score in by_stage.items())
     kl = f" KL {line.task.kl:.4f}" if line.task else " nothing to learn from"
     return (
         f"step {line.step}/{steps} {line.encounter}: {what} {scores};{kl}; bank {line.bank}; utility "

@@ -20,7 +20,7 @@ def train_verl(
     preflight: Annotated[bool, typer.Option("--preflight", help="List what is missing here alone.")] = False,
     no_probe: ProbeOption = False,
 ) -> None:
-    """Train on Ray, FSDP and vLLM: the paper's recipes, or `verl_almanac_cpu` on two cores. The same command resumes."""
+    """Train on Ray, FSDP and vLLM: the paper's recipes, or `verl_almanac_cpu` on two cores. Rerun it to resume."""
     chosen = {"--dry-run": dry_run, "--json": terminal.as_json, "--preflight": preflight, "--no-probe": no_probe}
     options = [name for name, is_chosen in chosen.items() if is_chosen]
     options += [word for change in assume or [] for word in ("--assume", change)]

@@ -68,12 +68,12 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     rows: list[list[int]] = []
     room: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        place = next((row for row, left in enumerate(room) if left >= lengths[index]), len(rows))
-        if place == len(rows):
+        row = next((number for number, left in enumerate(room) if left >= lengths[index]), len(rows))
+        if row == len(rows):
             rows.append([])
             room.append(capacity)
-        rows[place].append(index)
-        room[place] -= lengths[index]
+        rows[row].append(index)
+        room[row] -= lengths[index]
     return rows
 
 
@@ -87,14 +87,14 @@ def make_rows(samples: Sequence[TokenSample], *, capacity: int, packing: bool) -
 def make_row(samples: Sequence[TokenSample]) -> TokenizedRow:
     """The samples end to end. The first token of a sample is never a target: nothing of its own precedes it."""
     ids = [token for sample in samples for token in sample.ids]
-    positions = [place for sample in samples for place in range(len(sample.ids))]
-    targets = [has_loss and place > 0 for sample in samples for place, has_loss in enumerate(sample.has_loss)]
+    positions = [position for sample in samples for position in range(len(sample.ids))]
+    targets = [has_loss and index > 0 for sample in samples for index, has_loss in enumerate(sample.has_loss)]
     learnt = [index for index, is_target in enumerate(targets) if is_target]
     return TokenizedRow(
         ids=torch.tensor([ids]),
         positions=torch.tensor([positions]),
-        predicting=torch.tensor([place - 1 for place in learnt], dtype=torch.long),
-        targets=torch.tensor([ids[place] for place in learnt], dtype=torch.long),
+        predicting=torch.tensor([index - 1 for index in learnt], dtype=torch.long),
+        targets=torch.tensor([ids[index] for index in learnt], dtype=torch.long),
     )
 
 
@@ -166,7 +166,7 @@ class StepResult(NamedTuple):
     tokens_per_second: float
 
 
-def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, int], None]) -> Path:
+def fit(config: SftConfig, process: OneProcess, *, report: Callable[[StepResult, int], None]) -> Path:
     """Train to the end of the plan, or to `stop_after`; returns the folder of the trained model."""
     torch.manual_seed(config.seed)
     model, tokenizer = load_student(config.model)
@@ -183,7 +183,7 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
     )
-    model, optimizer = place.prepare(model, optimizer)
+    model, optimizer = process.prepare(model, optimizer)
     model.train()
     identity = (
         f"{plan} max_tokens={config.max_tokens} dropped={dropped} model={config.model} samples={digest_of(samples)} "
@@ -191,27 +191,28 @@ def fit(config: SftConfig, place: OneProcess, *, report: Callable[[StepResult, i
         + (f" lora={config.lora.model_dump_json()}" if config.lora else "")
     )
     checkpoints = config.out / "checkpoints"
-    done = place.restore(checkpoints, model=model, optimizer=optimizer, identity=identity)
-    if place.rank == 0:
+    done = process.restore(checkpoints, model=model, optimizer=optimizer, identity=identity)
+    if process.rank == 0:
         trim_log(config.out / METRICS_FILE, done)  # a resumed run repeats the steps after its last checkpoint
     last = min(plan.num_steps, config.stop_after or plan.num_steps)
     for step in range(done + 1, last + 1):
         batch = [samples[index] for index in plan.batch(step)]
         rows = make_rows(batch, capacity=config.max_tokens, packing=config.packing)
         report(
-            train_step(model, optimizer, rows=rows, place=place, plan=plan, step=step, clip=config.max_grad_norm), last
+            train_step(model, optimizer, rows=rows, process=process, plan=plan, step=step, clip=config.max_grad_norm),
+            last,
         )
         if step % config.checkpoint_every == 0 or step == last:
-            place.save_checkpoint(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
+            process.save_checkpoint(checkpoints, step, model=model, optimizer=optimizer, identity=identity)
     folder = config.out / "model"
     with disk_refusals():
         if config.lora is None:
-            place.save(model, folder)
+            process.save(model, folder)
         else:
             adapted: Any = model
             save_adapter(adapted, config.out / "adapter", base=config.model, settings=config.lora)
             merge_adapter(config.out / "adapter", folder, base=config.model)
-    if place.rank == 0:
+    if process.rank == 0:
         tokenizer.save_pretrained(folder)
     return folder
 
@@ -260,7 +261,7 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     *,
     rows: Sequence[TokenizedRow],
-    place: OneProcess,
+    process: OneProcess,
     plan: SftSchedule,
     step: int,
     clip: float,
@@ -276,14 +277,14 @@ def train_step(
         group["lr"] = rate
     learnt = sum(row.num_targets for row in rows)
     loss_sum = 0.0
-    share = share_of(rows, place)
+    share = share_of(rows, process)
     for number, row in enumerate(share, start=1):
-        loss = row_loss(model, row.to(place.device), place=place) / learnt
+        loss = row_loss(model, row.to(process.device), process=process) / learnt
         # Data-parallel back ends average gradients over the processes; ours is a sum over the rows.
-        place.backward(loss * place.num_processes, is_last=number == len(share))
+        process.backward(loss * process.num_processes, is_last=number == len(share))
         loss_sum += float(loss.detach())
-    loss_sum = place.total(loss_sum)
-    norm = place.clip(model, clip)
+    loss_sum = process.total(loss_sum)
+    norm = process.clip(model, clip)
     if not (torch.isfinite(torch.tensor([loss_sum, norm]))).all():
         raise NonFiniteLossError(
             f"step {step} has the loss {loss_sum} and the gradient norm {norm}; nothing is updated."
@@ -294,18 +295,18 @@ def train_step(
     return StepResult(step, plan.epoch_of(step), loss_sum, norm, rate, learnt, speed)
 
 
-def share_of(rows: Sequence[TokenizedRow], place: OneProcess) -> list[TokenizedRow]:
+def share_of(rows: Sequence[TokenizedRow], process: OneProcess) -> list[TokenizedRow]:
     """This process's rows. All get the same number: sharded models wait for each other at every pass."""
     empty = make_row([TokenSample(rows[0].ids[0, :2].tolist(), [False, False])])
-    padded = [*rows, *[empty] * (-len(rows) % place.num_processes)]
-    return padded[place.rank :: place.num_processes]
+    padded = [*rows, *[empty] * (-len(rows) % process.num_processes)]
+    return padded[process.rank :: process.num_processes]
 
 
-def row_loss(model: nn.Module, row: TokenizedRow, *, place: OneProcess) -> torch.Tensor:
+def row_loss(model: nn.Module, row: TokenizedRow, *, process: OneProcess) -> torch.Tensor:
     """The summed loss of a row, over the learnt tokens only: no other logits are made."""
     if not row.num_targets:
         row = row._replace(predicting=torch.zeros(1, dtype=torch.long, device=row.ids.device))
-    with place.computing():
+    with process.computing():
         logits = model(
             input_ids=row.ids, position_ids=row.positions, use_cache=False, logits_to_keep=row.predicting
         ).logits[0]
@@ -326,25 +327,27 @@ def write_progress(log: Path, step: StepResult, last: int) -> None:
     sys.stdout.flush()
 
 
-def run(config: SftConfig, place: OneProcess) -> None:
+def run(config: SftConfig, process: OneProcess) -> None:
     """Say what memory it takes, train with progress, and say where the model is.
 
     Raises:
         ConfigError: the GPU is too small, or an adapter is to be trained by many processes.
     """
-    if config.lora is not None and place.num_processes > 1:
+    if config.lora is not None and process.num_processes > 1:
         raise ConfigError("an adapter is trained by one process; start it with trainers/sft.py, or leave lora out.")
-    gpu_gib = torch.cuda.get_device_properties(place.device).total_memory / GIB if place.device.type == "cuda" else None
-    memory = plan_memory(config, processes=place.num_processes)
-    if place.rank == 0:
+    gpu_gib = None
+    if process.device.type == "cuda":
+        gpu_gib = torch.cuda.get_device_properties(process.device).total_memory / GIB
+    memory = plan_memory(config, processes=process.num_processes)
+    if process.rank == 0:
         sys.stdout.write(f"{describe_memory(memory, gpu_gib=gpu_gib)}\n")
     if gpu_gib is not None:
-        refuse_small_gpu(memory, config, gpu_gib=gpu_gib, processes=place.num_processes)
-    with closing(lock_folder(config.out)) if place.rank == 0 else nullcontext():
+        refuse_small_gpu(memory, config, gpu_gib=gpu_gib, processes=process.num_processes)
+    with closing(lock_folder(config.out)) if process.rank == 0 else nullcontext():
         # Only one process reports.
         progress = partial(write_progress, config.out / METRICS_FILE)
-        folder = fit(config, place, report=progress if place.rank == 0 else lambda step, last: None)
-        if place.rank == 0:
+        folder = fit(config, process, report=progress if process.rank == 0 else lambda step, last: None)
+        if process.rank == 0:
             sys.stdout.write(f"model: {folder}\n")
 
 

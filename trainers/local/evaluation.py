@@ -1,4 +1,4 @@
-"""What is measured beside training: the policy on held-out questions, and the training judge by a held-out one."""
+"""Evaluates the policy on held-out questions, and audits the training judge with a held-out judge."""
 
 from typing import Any
 

@@ -33,15 +33,16 @@ def answer_gains(
     rollouts = [(rollout, gold) for group, gold in zip(groups, golds, strict=True) for rollout in group]
     ids = [rollout.tokens.stage_ids if rollout.tokens else () for rollout, _ in rollouts]
     turns = turn_ids(pad_rows(ids, NO_STAGE, dtype=np.int8))
-    places, samples = [], []
+    positions: list[tuple[int, int]] = []
+    samples: list[Sample] = []
     for row, (rollout, gold) in enumerate(rollouts):
         # The longest beginning first: the others share its tokens, so that a rollout is read once.
         for turn in range(int(turns[row].max(initial=NO_STAGE)), -1, -1):
-            places.append((row, turn))
+            positions.append((row, turn))
             samples.append(_forced(rollout, int(np.argmax(turns[row] == turn)), gold))
     likely = np.full((len(rollouts), int(turns.max(initial=0)) + 2), np.nan)
     if samples:
-        likely[tuple(np.transpose(places))] = _likelihoods(learner, samples)
+        likely[tuple(np.transpose(positions))] = _likelihoods(learner, samples)
     return np.diff(likely, axis=1)
 
 

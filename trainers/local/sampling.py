@@ -1,4 +1,4 @@
-"""The steps of a run up to their updates: sampled, judged and reflected on, before their turn with `ahead`."""
+"""Samples, judges and reflects on steps; with `ahead`, some steps before they are trained on."""
 
 import time
 from collections import deque

@@ -2,15 +2,22 @@
 
     python trainers/local_ssgrpo.py --config local_almanac [steps=24 credit=answer_only meta_policy=false ...]
 
-Each step (paper, Algorithm 1, in the order of its text): sample rollouts with the current weights, judge each group
-and update its rubrics, launch reflections on new questions, then Phase A on the reflections of the previous step, then
-Phase B on the rollouts. Stop it at any time; the same command resumes from its last checkpoint.
+A step follows the paper's Algorithm 1 in the order of its text:
 
-With `ahead: N` a step is sampled, judged and reflected on N steps before its turn, with the weights of that moment; the
-updates run in a thread beside it. No step is sampled across a checkpoint, so a resumed run has the same numbers.
+1. Sample rollouts with the current weights.
+2. Judge each group and update its rubrics.
+3. Launch reflections on new questions.
+4. Phase A: update the weights on the reflections of the previous step.
+5. Phase B: update the weights on the rollouts.
 
-Deliberately absent: a critic, an entropy bonus, format rewards, several passes over a batch. In one process the
-reflections of a step are waited for, so deferral changes which step trains on them, not the time.
+The run can be stopped at any time; the same command resumes from the last checkpoint.
+
+With `ahead: N` a step is sampled, judged and reflected on up to N steps before its updates, with the weights of that
+moment. The updates of an earlier step run in a thread meanwhile. Nothing is sampled beyond the next checkpoint, so a
+resumed run has the same numbers.
+
+Deliberately absent: a critic, an entropy bonus, format rewards, several passes over a batch. One process has one model,
+so a step waits for its own reflections. Deferral changes which step trains on them; it saves no time.
 """
 
 import asyncio
@@ -49,7 +56,8 @@ async def train(run: Run) -> None:
         make_out(config.out, settings=config.model_dump_json(indent=1))
         run.learner.sync_sampler()
         run.deferred.relaunch()
-        trim_log(log, done or -1)  # without a checkpoint the evaluation at step 0 is repeated too
+        # Without a checkpoint, step 0 is evaluated again, so its line goes too.
+        trim_log(log, done or -1)
         begin_record(run.recorder, done, tokenizer=run.policy.tokenizer, bank=run.bank)
         if done == 0:
             await evaluate_step(run, 0)
@@ -68,9 +76,9 @@ async def train(run: Run) -> None:
 
 
 async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[str, Any]:
-    """One step of the algorithm; returns its line of the log.
+    """Make one step of the algorithm; returns the step's line of the log.
 
-    `waiting` has the steps that were sampled ahead, in order.
+    `waiting` has the steps that were sampled ahead, in order. A step that is not among them is sampled now.
     """
     started = time.monotonic()
     reflecting = 0.0 if waiting else await sample_steps(run, waiting, 1)
@@ -103,7 +111,7 @@ async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[st
 async def _update_and_sample(
     run: Run, work: Callable[[], Updates], waiting: deque[JudgedStep], *, count: int
 ) -> tuple[Updates, float]:
-    """The updates, in a thread while `count` steps are sampled ahead; with them, the time at which they ended."""
+    """Do the updates, in a thread while `count` steps are sampled ahead; returns them and the time of their end."""
     if not count:
         return work(), time.monotonic()
     sampling = asyncio.create_task(sample_steps(run, waiting, count))

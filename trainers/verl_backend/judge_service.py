@@ -1,7 +1,7 @@
-"""Judges and credits groups, serves lessons from the bank, and runs reflections in the background: one for a whole run.
+"""The judge service of a run: judges and credits groups, serves lessons from the bank, and reflects in the background.
 
-Rollouts of a group are submitted one by one and wait for the last one; then the group is judged and each gets the
-advantages of its tokens. Other groups continue to be sampled meanwhile.
+The rollouts of a group are submitted separately. When the last one is there, the group is judged, and each submission
+returns the advantages of its rollout's tokens. Other groups are sampled meanwhile.
 """
 
 import asyncio
@@ -67,13 +67,16 @@ class IncompleteGroup(NamedTuple):
     """A group whose last rollouts are still being sampled."""
 
     rollouts: dict[int, Rollout]
-    """Those submitted so far, by their index."""
+    """The rollouts submitted so far, by their index."""
     advantages: asyncio.Future[list[TokenAdvantages]]
-    """Of all of them, in the order of their indices."""
+    """The advantages of all rollouts, in the order of their indices; set when the group is judged."""
 
 
 class JudgeService(SharedLimits):
-    """All methods run on one event loop. The search engines' rates of all rollout workers are kept here too."""
+    """The judge service. All methods run on one event loop.
+
+    It also holds the rate limits of the search engines, which all rollout workers share.
+    """
 
     def __init__(self, settings: VerlSettings, *, model: Path, group_size: int) -> None:
         """Build judge, bank and tokenizer.
@@ -92,7 +95,7 @@ class JudgeService(SharedLimits):
         self.bank = build_bank(settings.bank)
         self._injector = build_injector(settings.bank, self.tokenizer.count)
         self._groups: dict[str, IncompleteGroup] = {}
-        """By name."""
+        """Groups that miss rollouts, by name."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
         """The judged groups of the reflections that are pending."""
         self._launched: set[Ticket] = set()
@@ -104,14 +107,14 @@ class JudgeService(SharedLimits):
         self._step = 0
         """The latest step that trained on groups."""
         self._taken = 0
-        """How many groups it has taken."""
+        """How many groups the latest step has taken."""
         self._recorder: RunRecorder | None = None
         self._recording: asyncio.Future[None] | None = None
         self._reflector: Reflector | None = None
         self._fault = ""
         self.patience = Patience(settings.outage.patience, settings.outage.probe)
         self.search_patience = Patience(settings.outage.patience, settings.outage.probe)
-        """With the search engines, which the rollout workers call."""
+        """Patience with the search engines, which the rollout workers call."""
         self._cache = open_cache(settings.tools)
         """The results of the workers' tools."""
         self._audit = _held_out(settings, self._truth)
@@ -124,7 +127,7 @@ class JudgeService(SharedLimits):
         self.reflections = Deferred(self._reflect, ReflectionOutcome)
 
     async def open(self, client: Any) -> None:
-        """Sample reflections from the engines behind veRL's `client`; those pending in a checkpoint start again."""
+        """Connect to the engines behind veRL's `client` for reflections; those pending in a checkpoint start again."""
         policy = EnginePolicy(client, self.tokenizer, max_length=self.settings.reflection.total_tokens)
         self._reflector = Reflector(
             policy,
@@ -136,17 +139,17 @@ class JudgeService(SharedLimits):
         self.reflections.relaunch()
 
     async def cached(self, key: str) -> str | None:
-        """A result of a tool that a worker has kept; None where there is none."""
+        """The cached result of a tool call; None where there is none."""
         return await self._cache.get(key)
 
     async def cache(self, key: str, text: str) -> None:
-        """Keep a result for all workers."""
+        """Cache the result of a tool call for all workers."""
         await self._cache.put(key, text)
 
     async def references(self, scheduled: ScheduledQuery) -> str:
         """The block of lessons to show before the question; "" without any.
 
-        Lessons of other questions at a new encounter, the question's own at a repeat. Retrieved once:
+        A new question gets lessons of similar questions, a repeated question its own. They are retrieved once, so that
         all attempts of a group see the same lessons.
         """
         if not self.settings.meta_policy:
@@ -182,7 +185,7 @@ class JudgeService(SharedLimits):
         submitted.rollouts[index] = rollout
         if len(submitted.rollouts) == self.group_size:
             del self._groups[group]
-            rollouts = [submitted.rollouts[place] for place in sorted(submitted.rollouts)]
+            rollouts = [submitted.rollouts[number] for number in sorted(submitted.rollouts)]
             advantages = await self._judge_group(scheduled, rollouts, name=group)
             await self._may_score.wait()
             self._scored.append(group)
@@ -208,7 +211,9 @@ class JudgeService(SharedLimits):
         }
 
     async def report(self, step: int, groups: Sequence[str]) -> dict[str, Any]:
-        """What a step reports of the groups that it trains on. Their record is written meanwhile: see `finish_record`.
+        """The step's log entries about the groups that it trains on.
+
+        The groups are written to the record in the background; `finish_record` waits for it.
 
         Raises:
             JudgeError: the judge or the world lost too many of the step's rollouts.
@@ -228,11 +233,11 @@ class JudgeService(SharedLimits):
         return {**describe_groups(taken), "paused_seconds": round((await self.pauses())[1], 1)}
 
     def _take(self, step: int, names: Iterable[str]) -> list[CreditedGroup]:
-        """The groups that an update trains on, in that order; a step may have several updates."""
+        """Remove and return the groups that an update trains on, in that order; a step may have several updates."""
         if step != self._step:
             self._step = step
             self._taken = 0
-        taken = [self._judged.pop(name).taken(step, place) for place, name in enumerate(names, start=self._taken)]
+        taken = [self._judged.pop(name).taken(step, index) for index, name in enumerate(names, start=self._taken)]
         self._taken += len(taken)
         return taken
 
@@ -242,20 +247,20 @@ class JudgeService(SharedLimits):
         return any(patience.is_paused for patience in both), sum(patience.seconds for patience in both)
 
     async def wait_for_search(self) -> bool:
-        """Wait for the next probe of a search engine that is away; False where the patience with it is exhausted."""
+        """Wait for the next probe of a search engine that is away; False where the patience is exhausted."""
         return await self.search_patience.wait()
 
     async def search_is_back(self) -> None:
         self.search_patience.end()
 
     async def finish_record(self) -> None:
-        """Wait until the groups of the latest step are in the record, or raise what has kept them out."""
+        """Wait until the groups of the latest step are in the record; raises the error that prevented it."""
         recording, self._recording = self._recording, None
         if recording is not None:
             await recording
 
     async def drain(self) -> None:
-        """Wait for all reflections: for the synchronous mode, whose engines must be idle between steps."""
+        """Wait for all reflections. The synchronous mode needs this: its engines must be idle between steps."""
         await self.reflections.drain()
 
     async def save(
@@ -263,14 +268,14 @@ class JudgeService(SharedLimits):
     ) -> tuple[str, ...]:
         """Write the checkpoint of a step: the states of the service and of the question stream, under one manifest.
 
-        `held` names the groups in veRL's queue; what is known of others is forgotten, since veRL has dropped them.
-        Until `resume_scoring` no group gets its credit: veRL saves its queue in between, and both must agree on which
-        groups are judged. Returns the groups credited since the last checkpoint, which the queue has to contain first.
+        `held` names the groups in veRL's queue. veRL has dropped all others, so the service forgets them. No group
+        gets its credit until `resume_scoring`: veRL saves its queue in between, and both must agree on which groups are
+        judged. Returns the groups credited since the last checkpoint; the queue must contain them before it is saved.
         """
         self._may_score.clear()
         known = {*held, *self._scored}
         self._judged = {name: group for name, group in self._judged.items() if name in known}
-        # No reflection may enter the bank, which is written last, after the others were counted as pending.
+        # The bank is written last. No reflection may enter it after the pending reflections were listed.
         async with self._reflector.writing if self._reflector is not None else nullcontext():
             scored, self._scored = tuple(self._scored), []
             states = {
@@ -291,9 +296,10 @@ class JudgeService(SharedLimits):
         self._may_score.set()
 
     async def load(self, root: Path, *, step: int, identity: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Load the checkpoint of a step; returns the state of the question stream, and groups to sample again.
+        """Load the checkpoint of a step; returns the state of the question stream, and the groups to sample again.
 
-        Those are the groups that an outage spoilt: it is over, and must not stop the run again. Call `open` afterwards.
+        An outage of judge or search spoilt the groups to sample again; it must not stop the run a second time. Call
+        `open` afterwards.
         """
         checkpoint = check_identity(root, step=step, identity=identity)
         with checkpoint.restoring():
@@ -301,7 +307,7 @@ class JudgeService(SharedLimits):
             deferred, stream = checkpoint.read_json("deferred"), checkpoint.read_json("stream")
             self.judge.load_state_dict(checkpoint.read_json("judge"))
             self.reflections.load_state_dict(deferred)
-            # Pending, or finished and not trained on yet.
+            # Reflections that are pending, or finished and not trained on yet.
             self._launched = {Ticket(*row[:2]) for kind in ("pending", "done", "failed") for row in deferred[kind]}
             self._attempts = dict(map(unpack_attempts, checkpoint.read_json("waiting")))
             if self._audit is not None and "audit" in checkpoint.parts:
@@ -318,7 +324,7 @@ class JudgeService(SharedLimits):
         return stream, tuple(spoilt)
 
     async def begin_record(self, run: Path, step: int) -> None:
-        """Record groups in the run's folder, after `step`."""
+        """Begin to record groups in the run's folder, after `step`."""
         recorder = RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
         await asyncio.to_thread(begin_record, recorder, step, tokenizer=self.tokenizer, bank=self.bank)
         self._recorder = recorder
@@ -354,8 +360,8 @@ class JudgeService(SharedLimits):
         if self._audit is not None:
             self._audit.add(group, judged)
         advantages = self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
-        # A group whose rollouts all failed has no lesson; a resumed run samples it again and may launch it then. A
-        # reflection that a resumed run has already launched is not launched twice.
+        # A group whose rollouts all failed has no lesson; a resumed run samples it again and may reflect on it then.
+        # A resumed run does not repeat a reflection that was launched before.
         is_due = self.settings.is_reflected_on(scheduled.encounter) and ticket not in self._launched
         if is_due and any(entry.is_valid for entry in self._judged[name].rollouts):
             self._launched.add(ticket)

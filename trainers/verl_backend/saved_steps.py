@@ -15,11 +15,12 @@ def marked_step(marker: Path) -> int:
         text = marker.read_text(encoding="utf-8").strip()
         if re.fullmatch(r"[0-9]{1,18}", text):
             return int(text)
-        found = f"holds {text[:40]!r}"
+        problem = f"holds {text[:40]!r}"
     except (OSError, UnicodeDecodeError) as cause:
-        found = f"cannot be read ({cause})"
+        problem = f"cannot be read ({cause})"
     raise UsageError(
-        f"{marker} {found} in place of the last saved step. Write the number of a global_step folder beside it into it."
+        f"{marker} {problem} in place of the last saved step. "
+        "Write the number of a global_step folder beside it into it."
     )
 
 

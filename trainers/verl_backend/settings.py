@@ -1,8 +1,8 @@
 """The `rubricem` section of a veRL config.
 
 Questions per step (`data.train_batch_size`), group size (`actor_rollout_ref.rollout.n`), temperature, learning rate,
-KL, the importance cap (`algorithm.rollout_correction.rollout_is_threshold`), steps and checkpoints keep veRL's own keys,
-so that each has one key. The values that all our runs share are in configs/base_verl.yaml.
+KL, the importance cap (`algorithm.rollout_correction.rollout_is_threshold`), steps and checkpoints keep veRL's own
+keys, so that each has one key. The values that all our runs share are in configs/base_verl.yaml.
 """
 
 from collections.abc import Mapping

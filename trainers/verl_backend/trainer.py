@@ -1,4 +1,4 @@
-"""RubricEM on veRL's trainers: veRL moves tensors and weights; rollouts arrive with the advantages of their tokens.
+"""RubricEM on veRL's trainers: veRL moves tensors and weights; the judge service gives each token its advantage.
 
 Three modes are registered, each over the mode of veRL that it is named after:
 
@@ -61,7 +61,7 @@ REFLECTIONS = "reflect"
 POLL_SECONDS = 0.5
 """The poll interval for finished groups. veRL's own, two seconds, is a tenth of a step in the almanac."""
 EVICTED = ("training/rollout_failure/evicted_samples", "training/off_policy/evicted_samples")
-"""veRL's counts of the groups that it evicted in a step: those of failed rollout workers, then those that were too old."""
+"""veRL's counts of groups that it evicted in a step: those of failed rollout workers, then those that were too old."""
 _EVICTED = (
     "A rollout worker failed, or groups are judged too late (rubricem.max_age): see the workers' logs under "
     "/tmp/ray/session_latest/logs. The same command resumes from the last checkpoint."
@@ -72,19 +72,19 @@ _DEAD_ENGINE = "EngineDeadError"
 
 @register_adv_est(ESTIMATOR)  # type: ignore[untyped-decorator,unused-ignore]
 def carried_advantages(token_level_rewards: Any, **_: Any) -> tuple[Any, Any]:
-    """Advantages and returns: what the rows carry, since the judge service has credited whole groups."""
+    """Advantages and returns. Both are what the rows carry: the judge service has credited whole groups."""
     return token_level_rewards, token_level_rewards
 
 
 class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
-    """SS-GRPO and the reflection meta-policy over veRL's steps, in all modes: each is this class over one of veRL's.
+    """SS-GRPO and the reflection meta-policy over veRL's steps; each mode adds this class to one of veRL's trainers.
 
     The methods stand in the order in which veRL calls them: set-up, a step with its two phases, the end of a step, the
     checkpoint.
     """
 
     judge_service: Any
-    """Ray's handle of it."""
+    """Ray's handle of the judge service."""
 
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
@@ -94,24 +94,24 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._folder = Path(config.trainer.default_local_dir).absolute()
         self._identity = identity_of(config, self.settings)
         self._line: dict[str, Any] = {}
-        """The log's line of the step so far."""
+        """What the log's line of the step holds so far."""
         self._phase_a: dict[str, float] = {}
-        """veRL's metrics of Phase A, which the step's updates on rollouts report again."""
+        """Metrics of Phase A. Every update of the step on rollouts reports them to veRL's trackers again."""
         self._rows: list[verl_parts.CreditedRow] = []
         """The rollouts of the update."""
         self._teaches = True
-        """Whether any of them has an advantage."""
+        """Whether any of these rollouts has an advantage."""
         self._evicted = 0
         """Groups that veRL has evicted and replaced since the last batch."""
         super().__init__(config)
         if self.trainer_mode == SEPARATE:
-            # veRL looks it up under the name of the mode, and this mode's settings are under veRL's own name.
+            # veRL looks this up under the mode's name, but the settings of the mode are under veRL's own name.
             self.parameter_sync_step = config.trainer.v1.separate_async.parameter_sync_step
         self.replay_buffer.poll_interval = POLL_SECONDS
         self.replay_buffer.refill_fn = self._replace_evicted
 
     def _init_dataloader(self) -> None:
-        """The curriculum instead of veRL's data loader, which does not know windows."""
+        """Use the curriculum instead of veRL's data loader, which does not know windows."""
         queries, _ = load_training_questions(self.settings)
         curriculum = Curriculum(
             list(queries),
@@ -122,7 +122,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self.train_dataloader = CurriculumStream(curriculum, queries)
         self.train_dataloader_it = None
         self.total_training_steps = self.config.trainer.total_training_steps
-        # The stream has no epochs; one epoch as long as the run keeps veRL from stopping earlier.
+        # The stream has no epochs. With one epoch as long as the run, veRL does not stop earlier.
         self.steps_per_epoch = self.total_training_steps
         with open_dict(self.config):
             self.config.data.gen_batch_size = 1
@@ -130,7 +130,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def _load_checkpoint(self) -> None:
         """Load the weights, then our state of the same step.
 
-        The weights are divided anew where another number of ranks has saved them.
+        The weights are resharded first where another number of ranks has saved them.
         """
         if step := resumed_step(self.config):
             actor = self._folder / f"global_step_{step}" / "actor"
@@ -172,14 +172,14 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return batch
 
     def _replace_evicted(self, count: int) -> None:
-        """Sample other questions in the place of groups that veRL has evicted; a whole step of them stops the run."""
+        """Sample other questions instead of groups that veRL has evicted; a whole step of them stops the run."""
         self._evicted += count
         if self._evicted >= self.config.data.train_batch_size:
             raise JudgeError(f"veRL evicted {self._evicted} groups while a step was sampled. {_EVICTED}")
         self._add_prompts_to_generate(count)
 
     def on_sample_end(self) -> None:
-        """Phase A: sampling is over and the engines are idle, so train on the reflections finished by now."""
+        """Phase A: sampling is over and the engines are idle, so train on the reflections that are finished."""
         if self.trainer_mode == SYNC:
             # The engines must be idle between the steps.
             ray.get(self.judge_service.drain.remote())
@@ -224,7 +224,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return {f"reflection/{name}": value for name, value in metrics.items()}
 
     def _row_multiple(self) -> int:
-        """Rows come in multiples of the ranks, and of micro-batches where those have a fixed number of rows."""
+        """A batch must have a multiple of this many rows: of the ranks, and of micro-batches with a fixed size."""
         model, trainer = self.config.actor_rollout_ref, self.config.trainer
         ranks = trainer.nnodes * trainer.n_gpus_per_node // model.actor.ulysses_sequence_parallel_size
         sizes = (
@@ -235,14 +235,14 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return int(ranks if model.actor.use_dynamic_bsz else ranks * math.lcm(*filter(None, sizes)))
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Phase B begins with this pass."""
+        """Compute the policy's own log-probabilities. Phase B begins with this call."""
         if batch.partition_id == TASKS:
             self._report_rollouts(batch, metrics)
         call = partial(super()._compute_old_log_prob, batch, metrics)
         return self._update_within("compute the policy's log-probabilities", call)
 
     def _report_rollouts(self, batch: Any, metrics: dict[str, Any]) -> None:
-        """Take the report of the batch's groups from the judge service.
+        """Get the report about the batch's groups from the judge service.
 
         Raises:
             JudgeError: judge or search lost too many of the step's rollouts, or rollout workers failed on too many of
@@ -268,7 +268,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return self._update_within("compute the reference's log-probabilities", call)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """VeRL's own path: the off-policy correction of the config, then our estimator."""
+        """Use veRL's own path: the off-policy correction of the config, then our estimator."""
         if batch.partition_id == TASKS and not self._teaches:
             return batch
         batch = super()._compute_advantage(batch, metrics)
@@ -278,7 +278,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return batch
 
     def _stage_report(self) -> dict[str, dict[str, float]]:
-        """Empty in bypass mode, which computes neither entropy nor the policy's own log-probabilities."""
+        """Metrics by stage. Empty in bypass mode, which computes neither entropy nor the policy's log-probabilities."""
         names = ["old_log_probs", "ref_log_prob", "entropy", "advantages"]
         tokens = verl_parts.read_tokens([row.key for row in self._rows], TASKS, names)
         if "entropy" not in tokens:
@@ -291,7 +291,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         return stage_means(stages, tokens["advantages"], entropy=tokens["entropy"], kl=kl)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """One update; none where no rollout of the step has an advantage."""
+        """Make one update; none where no rollout of the step has an advantage."""
         if batch.partition_id == TASKS and not self._teaches:
             return batch
         return self._update_within("update the policy", partial(super()._update_actor, batch, metrics))
@@ -318,12 +318,12 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         every = self.config.trainer.save_freq
         is_paused = ray.get(self.judge_service.pauses.remote())[0]
         if is_paused and every > 0 and self.global_steps % every:
-            # The judge may stay away for longer than the patience with it.
+            # The judge may stay away for longer than the run waits for it.
             self._save_checkpoint()
         self._sync("bring the weights to the sampling engines", super().on_step_end, watch=self._check_processes)
 
     def _save_checkpoint(self) -> None:
-        """Our state first: veRL marks the step as saved last. In between no group gets its credit."""
+        """Save our state, then veRL's, which marks the step as saved last. No group gets its credit in between."""
         stream = self.train_dataloader.state_dict()
         step = self.global_steps
         held = verl_parts.held_groups(TASKS)
@@ -347,7 +347,7 @@ for _name, _mode in MODES.items():
 
 
 class TaskRunner(TaskRunnerV1.__ray_metadata__.modified_class):  # type: ignore[misc,name-defined,unused-ignore]
-    """veRL's own. Its process imports this module, which registers our trainers."""
+    """veRL's task runner. Its process imports this module, which registers our trainers."""
 
 
 def train(config: Any) -> None:
@@ -381,9 +381,9 @@ def train(config: Any) -> None:
 
 
 def root_cause(failure: BaseException, *, is_started: bool = True) -> BaseException:
-    """Our own error under Ray's wrappers, the death of a process, or why Ray `is_started` not.
+    """The cause under Ray's wrappers: our own error or the death of a process; else the failure itself.
 
-    Else the failure itself.
+    Where Ray has not started, it is the reason for that.
     """
     if not is_started and (isinstance(failure, RayError) or not isinstance(failure, RubricEMError)):
         return BoundaryError(

@@ -79,8 +79,8 @@ class Watch(NamedTuple):
         options = [*self.options, *(["--style", "react"] if settings.get("style") == "react" else [])]
         with self._policy(model) as policy:
             for name in benchmarks:
-                told = _run_eval([name, "--policy", policy, "--out", str(model.with_name(name)), *options])
-                line = BenchmarkLine(step=step, benchmark=name, **told)
+                result = _run_eval([name, "--policy", policy, "--out", str(model.with_name(name)), *options])
+                line = BenchmarkLine(step=step, benchmark=name, **result)
                 append_line(self.run / METRICS_FILE, line.model_dump(mode="json"))
                 yield line
         shutil.rmtree(model, ignore_errors=True)

@@ -33,11 +33,11 @@ def stage_groups(attempts: Sequence[Attempt], judgements: Sequence[Judgement]) -
         members = [
             art.Trajectory(
                 messages_and_choices=messages_of(attempt, stage),
-                reward=float(returns[place, stage.position]),
+                reward=float(returns[index, stage.position]),
                 metadata={"stage": stage.value},
             )
-            for place, attempt in enumerate(attempts)
-            if valid[place] and scored[place, stage.position] and turns_of_stage(attempt.trajectory, stage)
+            for index, attempt in enumerate(attempts)
+            if valid[index] and scored[index, stage.position] and turns_of_stage(attempt.trajectory, stage)
         ]
         if members:
             groups.append(art.TrajectoryGroup(members))

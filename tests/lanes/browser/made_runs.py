@@ -1,4 +1,7 @@
-"""A folder of runs for the browser: the recorded almanac run twice, with a bank; one that attacks; an evaluation; an ablation."""
+"""A folder of runs for the browser.
+
+It has the recorded almanac run twice, with a bank; a run that attacks the page; an evaluation; and an ablation.
+"""
 
 import json
 import shutil

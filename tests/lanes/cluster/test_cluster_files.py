@@ -1,6 +1,6 @@
-"""The files for clusters, by the tools that know their languages; `make cluster-lane`. What they say is tested elsewhere.
+"""The files for clusters are valid for the tools that know their languages; `make cluster-lane`.
 
-`tests/trainers/verl_backend/planning/test_cluster_files.py` compares them with the recipes.
+`tests/trainers/verl_backend/planning/test_cluster_files.py` compares their content with the recipes.
 """
 
 import os
@@ -72,9 +72,9 @@ RAY_JOB = fields(
     metadata={"type": "object", "required": ["name"]},
     spec=RAY_JOB_SPEC,
 )
-"""The fields of a RayJob and their types, as KubeRay's API has them (github.com/ray-project/kuberay, ray-operator/apis/ray/v1,
-rayjob_types.go and raycluster_types.go). An API server drops a field that is not among them without a word, so here
-unknown fields are refused. Pods are checked by Kubernetes' own schema."""
+"""The fields of a RayJob and their types, as KubeRay's API has them (github.com/ray-project/kuberay, rayjob_types.go
+and raycluster_types.go in ray-operator/apis/ray/v1). An API server silently drops a field that is not among them, so
+here unknown fields are refused. Pods are checked by Kubernetes' own schema."""
 
 
 def job() -> dict[str, Any]:

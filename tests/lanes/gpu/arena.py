@@ -1,8 +1,8 @@
 """The credit methods side by side at 42 million parameters, on one GPU: `python tests/lanes/gpu/arena.py --out FOLDER`.
 
 The shipped policy is grown to four times its width and three times its depth: it answers as before, and all new weights
-can learn. Then `python -m research.ablate --methods credit` trains every method, all at once on the card. It stops after
-`--minutes`; the same command goes on. `--rehearse` makes one step of two methods on the CPU at a tiny size.
+can learn. Then `python -m research.ablate --methods credit` trains every method, all at once on the card. It stops
+after `--minutes`; the same command goes on. `--rehearse` makes one step of two methods on the CPU at a tiny size.
 
 Weights, gradients and moments are in float32, or with `--bf16` in bfloat16, where an update that is small beside its
 weight is rounded away. Nobody has tried either on a GPU.
@@ -30,7 +30,7 @@ WRITERS = ("o_proj.weight", "down_proj.weight")
 
 @torch.no_grad()
 def awaken(model: Qwen3ForCausalLM) -> None:
-    """Draw the new weights that read, and leave at zero those that write: nothing changes yet, and all get a gradient."""
+    """Draw the new weights that read, leave those that write at zero: answers stay, and all weights get a gradient."""
     torch.manual_seed(0)
     for name, weight in model.named_parameters():
         if name.endswith(READERS):

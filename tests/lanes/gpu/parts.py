@@ -131,11 +131,11 @@ def sft(rehearses: bool) -> Report:
     ]
     rows = make_rows(samples, capacity=longest, packing=True)
     plan = SftSchedule(len(samples), len(samples), 3, 0, 1e-5, 0.0)
-    place = OneProcess.here("bf16")
+    process = OneProcess.here("bf16")
     losses = []
 
     def step(number: int) -> None:
-        found = sft_step(model, optimizer, rows=rows, place=place, plan=plan, step=number, clip=1.0)
+        found = sft_step(model, optimizer, rows=rows, process=process, plan=plan, step=number, clip=1.0)
         losses.append(round(found.loss, 3))
 
     step(1)
@@ -178,7 +178,7 @@ def ssgrpo(rehearses: bool) -> Report:
 
 
 def speed(model: torch.nn.Module, tokens: int, seconds: float, peak: float) -> Report:
-    """Tokens a second, and the useful operations (6 a parameter and token, embeddings left out) as a share of the peak."""
+    """Tokens a second, and useful operations (6 a parameter and token, without embeddings) as a share of the peak."""
     embeddings = model.get_input_embeddings().weight.numel()
     useful = 6 * (sum(one.numel() for one in model.parameters()) - embeddings) * tokens
     rate = {

@@ -13,7 +13,7 @@ collect_ignore_glob = [] if find_spec("verl") else ["test_*.py"]
 
 @pytest.fixture(scope="session", autouse=True)
 def _end_tidily():
-    """`timeout` ends the lane with SIGTERM, at which Python clears up nothing: runs and their Ray would be left behind."""
+    """Clean up at SIGTERM, with which `timeout` ends the lane: Python would leave the runs and their Ray behind."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""Runs of `trainers/verl_ssgrpo.py` in a process group and a Ray of their own, with a hard end and nothing left behind."""
+"""Runs of `trainers/verl_ssgrpo.py` in a process group and a Ray of their own, both killed at the end."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`rubricem eval --ray N` on a real Ray: the run of one process, made in parts, and nothing of the current folder runs."""
+"""`rubricem eval --ray N` on a real Ray equals the run of one process, and no code of the current folder runs."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`vllm serve` with the tiny model for the length of a test run, in a process group of its own that is killed with it."""
+"""`vllm serve` with the tiny model while a test run lasts, in a process group that is killed at its end."""
 
 import os
 import signal

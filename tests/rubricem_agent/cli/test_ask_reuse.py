@@ -1,4 +1,4 @@
-"""`rubricem ask --reuse` with a real bank on disk: which lessons stand before the question, and what is said of none."""
+"""`rubricem ask --reuse` with a real bank on disk: the lessons in the prompt, and the message where there are none."""
 
 import pytest
 import typer

@@ -17,7 +17,7 @@ def greet(name: str) -> None:
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put a package on the path that brings commands: their entry points, and the code of its module `other_commands`."""
+    """Put a package with commands on the path: their entry points, and the code of its module `other_commands`."""
 
     def installed(*entry_points, code=CODE):
         folder = tmp_path / "other-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""A round of a batch teacher against an engine that is slower than the calls come: waiting for one's turn is no error."""
+"""A round of a batch teacher against an engine that is slower than the calls come: a call that waits is no error."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tests.search_server import SearchReply, SearchServer
 TRACES, QUESTIONS = 3_000, 300
 """Ten traces share a question, whose search is cached."""
 LATENCY, TOTAL, AT_ONCE = 0.05, 6.0, 2
-"""Seconds for one call, the limit of a call, and the calls at once: the round takes 300 x 0.05 s / 2 = 7.5 s at least."""
+"""Seconds for one call, the limit of a call, and the calls at once; a round takes at least 300 x 0.05 s / 2 = 7.5 s."""
 
 
 class TwoTurns:

@@ -93,10 +93,11 @@ def test_a_gzip_that_is_cut_off_is_one_sentence(tmp_path):
 DUMP = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="de">
   <siteinfo><sitename>Wikipedia</sitename><base>https://de.wikipedia.org/wiki/Hauptseite</base></siteinfo>
   <page><title>Fuchs und Eule</title><ns>0</ns><id>7</id><revision><id>70</id>
-    <text xml:space="preserve">{{Infobox|a={{b}}}}'''Fuchs''' ist ein [[Tier|tier]].&lt;ref name="x"&gt;quelle&lt;/ref&gt;
+    <text xml:space="preserve">{{Infobox|a={{b}}}}'''Fuchs''' ist ein [[Tier|tier]].&lt;ref name="x"&gt;q&lt;/ref&gt;
 == Form ==
 * [[Datei:a.jpg|mini|ein [[Bild]]]]Er ist [https://x.example rot].</text></revision></page>
-  <page><title>Alt</title><ns>0</ns><id>8</id><redirect title="Fuchs" /><revision><text>#WEITERLEITUNG</text></revision></page>
+  <page><title>Alt</title><ns>0</ns><id>8</id><redirect title="Fuchs" />
+    <revision><text>#WEITERLEITUNG</text></revision></page>
   <page><title>Diskussion:Fuchs</title><ns>1</ns><id>9</id><revision><text>no article</text></revision></page>
 </mediawiki>"""
 

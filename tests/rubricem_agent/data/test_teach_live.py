@@ -119,7 +119,8 @@ def test_a_limit_in_dollars_asks_for_the_price_of_a_model_that_has_none(tmp_path
         limited = ["teach", "--out", str(tmp_path), "--teacher", f"openai:teacher@{url}", "--limit", "3", "--yes"]
         limited += ["--no-probe", "--max-dollars", "0.03"]
         refused = CliRunner().invoke(data_app, limited)
-        # 1 dollar a million tokens: a turn of at most 8,192 tokens is reserved at 0.008, three at once, and costs next to nothing.
+        # At 1 dollar a million tokens, a turn of at most 8,192 tokens reserves 0.008 dollars and costs next to nothing.
+        # Three turns run at once.
         done = CliRunner().invoke(data_app, [*limited, "--price", "0,1"])
         stopped = CliRunner().invoke(data_app, [*limited, "--out", str(tmp_path / "dear"), "--price", "0,1000"])
 

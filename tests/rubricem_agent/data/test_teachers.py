@@ -1,4 +1,4 @@
-"""Teachers behind models: a live API, a folder of request files, and Gemini's batch jobs against a server of our own."""
+"""Teachers behind models: a live API, a folder of request files, and Gemini's batch jobs against our own server."""
 
 from collections.abc import Callable
 from pathlib import Path

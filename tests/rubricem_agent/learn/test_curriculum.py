@@ -94,8 +94,8 @@ def test_a_state_of_other_questions_or_settings_is_refused(change):
         ({"window": 0}, "window is 0; at least 1 step lies between a question and its repeat"),
         (
             {"num_keys": 5},
-            "2 questions a step and a window of 3 steps need 6 different questions; there are 5. Add questions, or lower "
-            "questions_per_step or window (veRL: data.train_batch_size, rubricem.window).",
+            "2 questions a step and a window of 3 steps need 6 different questions; there are 5. Add questions, or "
+            "lower questions_per_step or window (veRL: data.train_batch_size, rubricem.window).",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the tests of several policies need: a turn, a service, and what the model itself says of a conversation's ids."""
+"""What the tests of several policies need: a turn, a service, and a check against the model's own log-probabilities."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def ids_of(conversation):
 
 
 def check_logprobs(conversation, model, temperature, *, abs=1e-4):
-    """Each log-probability is the one that transformers computes at the temperature; 0 means 1. Returns their number."""
+    """Compare each log-probability with that of transformers at the temperature; 0 means 1. Returns their number."""
     ids = ids_of(conversation)
     with torch.inference_mode():
         logits = model(torch.tensor([ids])).logits[0].float()

@@ -44,7 +44,7 @@ def attempt(answer="60 m", ending=Ending.ANSWERED):
 
 
 class Writer:
-    """A policy that writes the texts in their order, over and over, and remembers its requests; without texts it fails."""
+    """A policy that writes the texts in turn, over and over, and remembers its requests; without texts it fails."""
 
     name = "writer"
 

@@ -1,4 +1,4 @@
-"""An episode is one trace at an OTLP collector on this machine; nothing without its address, no text unless asked for."""
+"""An episode is one trace at an OTLP collector: none is sent without its address, and no text unless asked for."""
 
 import json
 from collections import Counter

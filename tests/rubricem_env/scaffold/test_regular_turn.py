@@ -8,7 +8,10 @@ from rubricem_env.scaffold.regular_turn import read_regular_turn
 
 THINK = "<think>a thought</think>"
 STATE = "<state_evaluation>so far</state_evaluation>"
-PLAN = "<structured_plan>\n<deep_analysis>a</deep_analysis> <rubric>r</rubric><research_plan>p</research_plan></structured_plan>"
+PLAN = (
+    "<structured_plan>\n<deep_analysis>a</deep_analysis> <rubric>r</rubric>"
+    "<research_plan>p</research_plan></structured_plan>"
+)
 REVIEW = "<review><rubric_review>r</rubric_review><writing_plan>w</writing_plan></review>"
 CALL = '<call_tool name="snippet_search" limit="5">a query</call_tool>'
 ANSWER = '<answer>It is <cite id="S_1">60 m</cite>.</answer>'

@@ -104,7 +104,10 @@ async def test_a_question_of_another_world_is_refused_with_the_way_out():
         await AlmanacJudge(QUESTIONS).score(ScoringRequest("Who?", GOOD, ()))
 
 
-PAGE = '<tool_output>\n<snippet id="S_1">Tall Fox sheet | https://almanac.example/d335\nThe width is 60 m.</snippet>\n</tool_output>'
+PAGE = (
+    '<tool_output>\n<snippet id="S_1">Tall Fox sheet | https://almanac.example/d335\n'
+    "The width is 60 m.</snippet>\n</tool_output>"
+)
 
 
 def researched(policy: str, page: str = PAGE) -> ParsedTrajectory:

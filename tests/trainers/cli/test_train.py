@@ -1,4 +1,4 @@
-"""`rubricem train` on a policy of a few thousand weights: to the end, stopped and resumed, and every mistake in a sentence."""
+"""`rubricem train` on a policy of a few thousand weights: whole, stopped and resumed, and with mistakes."""
 
 import io
 import json

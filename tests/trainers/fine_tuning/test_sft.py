@@ -1,4 +1,4 @@
-"""Fine-tuning: only the policy's tokens are learnt, however the batch is cut, and a stopped run goes on as if never stopped."""
+"""Fine-tuning learns only the policy's tokens, however the batch is split, and a stopped run resumes exactly."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ def gradient(model: Any, config: SftConfig, *, packing: bool) -> torch.Tensor:
     rows = make_rows(samples[:4], capacity=4096, packing=packing)
     model.zero_grad()
     for row in rows:
-        (row_loss(model, row, place=CPU) / sum(row.num_targets for row in rows)).backward()
+        (row_loss(model, row, process=CPU) / sum(row.num_targets for row in rows)).backward()
     grad: torch.Tensor = model.model.embed_tokens.weight.grad.clone()
     return grad
 
@@ -174,7 +174,7 @@ def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig)
     optimizer = torch.optim.AdamW(model.parameters())
     rows = make_rows(samples[:1], capacity=4096, packing=True)
     with pytest.raises(NonFiniteLossError, match="step 1 has the loss nan"):
-        train_step(model, optimizer, rows=rows, place=CPU, plan=SftSchedule(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
+        train_step(model, optimizer, rows=rows, process=CPU, plan=SftSchedule(1, 1, 1, 0, 0.1, 0.0), step=1, clip=1.0)
 
     assert torch.equal(model.model.embed_tokens.weight, before)
 
@@ -199,7 +199,7 @@ def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model:
     (only, added) = share_of(rows, Third("fp32", torch.device("cpu")))
 
     assert only is rows[2]
-    assert row_loss(model, added, place=CPU).detach() == 0.0
+    assert row_loss(model, added, process=CPU).detach() == 0.0
 
 
 def test_metrics_of_steps_after_the_last_checkpoint_are_forgotten_on_resume(config: SftConfig) -> None:
@@ -304,10 +304,10 @@ def test_an_adapter_is_trained_alone_saved_and_merged(config: SftConfig) -> None
 
 
 def test_an_adapter_on_many_processes_is_refused(config: SftConfig) -> None:
-    place = OneProcess("fp32", torch.device("cpu"))
-    place.num_processes = 8
+    process = OneProcess("fp32", torch.device("cpu"))
+    process.num_processes = 8
     with pytest.raises(ConfigError, match="an adapter is trained by one process"):
-        run(config.model_copy(update={"lora": LoraSettings()}), place)
+        run(config.model_copy(update={"lora": LoraSettings()}), process)
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +328,8 @@ def test_the_plan_of_the_papers_run_fits_eight_gpus_only_if_activations_are_comp
     kept = paper.model_copy(update={"recompute": False})
     plan = plan_memory(paper, processes=8)
 
-    # 8.19 billion parameters of 4 + 12 bytes over 8 GPUs; inputs of 36 layers in float32 and one layer of 250 kB a token.
+    # 8.19 billion parameters of 4 + 12 bytes over 8 GPUs.
+    # Activations: the inputs of 36 layers in float32, and one layer of 250 kB a token.
     assert plan["weights"] + plan["gradients and moments"] == pytest.approx(16 * 8_190_735_360 / 8 / GIB)
     assert plan["activations"] == pytest.approx(16_384 * (36 * 4_096 * 4 + 250_000) / GIB)
     assert plan["logits"] == pytest.approx(16_384 * 151_936 * 10 / GIB)

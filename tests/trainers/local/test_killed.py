@@ -82,8 +82,8 @@ def start(config: Path, out: Path, *changes: str) -> subprocess.Popen[str]:
 class Forked:
     """The trainer as a process of its own that has imported everything: a copy of one that only imports.
 
-    A start of the command is seven seconds of imports. In `make test` the server is there already (tests/forked.py). All
-    copies have the same order of sets, the command another.
+    A start of the command is seven seconds of imports. In `make test` the server is there already (tests/forked.py).
+    All copies have the same order of sets, the command another.
     """
 
     context = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""A person's own run: own questions, own documents in an index, a judge behind a server, and a model that is no Qwen3."""
+"""A user's own run: own questions, own documents in an index, a judge behind a server, and a model that is no Qwen3."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The whole loop with a policy that knows nothing: it runs, writes down what happened, and resumes to the same numbers."""
+"""The whole loop with a policy that knows nothing: it runs, records its steps, and resumes to the same numbers."""
 
 import asyncio
 import json

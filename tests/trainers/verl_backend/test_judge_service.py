@@ -1,4 +1,4 @@
-"""The judge service: complete groups are judged, lessons are served, reflections wait for the next step, all is saved."""
+"""The judge service judges complete groups, serves lessons, defers reflections to the next step and resumes."""
 
 import asyncio
 import hashlib

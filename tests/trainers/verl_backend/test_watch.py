@@ -1,4 +1,4 @@
-"""`rubricem watch` on a folder like that of a veRL run, whose shards a stand-in merges: what is due, asked, noted, tried again."""
+"""`rubricem watch` on a folder like that of a veRL run: what it evaluates, records and retries."""
 
 import json
 import shutil
@@ -107,7 +107,10 @@ def test_without_vllm_nothing_is_merged(run, monkeypatch):
 
 
 def test_a_server_is_waited_for_and_ended():
-    serve = "import http.server, sys; http.server.test(http.server.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind='127.0.0.1')"
+    serve = (
+        "import http.server, sys; "
+        "http.server.test(http.server.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind='127.0.0.1')"
+    )
     with watching.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     health = f"http://127.0.0.1:{port}/"

@@ -173,10 +173,11 @@ def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallK
     attempt = assumed.written_tokens + assumed.searches * assumed.observed_tokens
     shown = min(attempt, ask.trajectory_tokens)
     contrast = min(attempt * shape.group_size, ask.group_tokens)
-    marks, rubrics = assumed.rubrics * _SCORE_TOKENS, assumed.rubrics * _RUBRIC_TOKENS
+    scores = assumed.rubrics * _SCORE_TOKENS
+    rubrics = assumed.rubrics * _RUBRIC_TOKENS
     kinds: list[tuple[str, float, float, float]] = [
         ("rubrics", shape.questions, contrast + _PROPOSE_PROMPT, _PROPOSAL_TOKENS),
-        ("scores", shape.attempts, shown + _SCORE_PROMPT + rubrics, marks),
+        ("scores", shape.attempts, shown + _SCORE_PROMPT + rubrics, scores),
     ]
     if shape.settings.meta_policy:
         listed = reflection.num_candidates if reflection.mode == "listwise" else 1

@@ -300,8 +300,8 @@ def network_warnings(shape: RunShape, machine: Machine, assumed: Assumptions) ->
     apart = sum(pairs for _, pairs in measured)
     if slowest < assumed.network_gib / 10:
         yield (
-            f"warning: an all-reduce between {len(measured)} nodes moves {slowest:.2g} GiB a second to a GPU, and a link "
-            f"has {assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices "
+            f"warning: an all-reduce between {len(measured)} nodes moves {slowest:.2g} GiB a second to a GPU, and a "
+            f"link has {assumed.network_gib:g}. NCCL seems to use TCP: give the nodes their RDMA devices "
             "(docs/cluster.md), and look at the output of NCCL_DEBUG=INFO."
         )
     if apart:

@@ -1,6 +1,7 @@
-"""Deep research in four stages as an Inspect task: the model writes turns, the episode reads them, four scores judge it.
+"""Deep research in four stages as an Inspect task: the model writes turns, the episode reads them, a judge scores it.
 
-The questions and pages are the almanac's, a small world that is in the package; rules contrast the attempts at a question.
+The questions and pages are the almanac's, a small world in the package. The judge contrasts the attempts at a question
+by rules.
 """
 
 from statistics import fmean
@@ -33,7 +34,7 @@ def deep_research(attempts: int = 4) -> Task:
 
 @solver
 def episodes(attempts: int) -> Any:
-    """Plays the attempts at a question. Tools are called in text, as the rules tell, not through the model's own interface.
+    """Plays the attempts at a question. Tools are called in text, not through the model's own interface.
 
     The sample's messages are the first attempt's.
     """
@@ -72,9 +73,11 @@ def stages() -> Any:
     """
 
     async def score(state: TaskState, target: Target) -> Score:
-        found = {stage.value: [each[f"score_{stage.value}"] for each in state.metadata["attempts"]] for stage in STAGES}
-        scored = {name: [mark for mark in marks if mark is not None] for name, marks in found.items()}
-        value = {name: fmean(marks) if marks else float("nan") for name, marks in scored.items()}
+        value = {}
+        for stage in STAGES:
+            given = [attempt[f"score_{stage.value}"] for attempt in state.metadata["attempts"]]
+            scores = [score for score in given if score is not None]
+            value[stage.value] = fmean(scores) if scores else float("nan")
         return Score(value=value, answer=state.messages[-1].text)
 
     return score

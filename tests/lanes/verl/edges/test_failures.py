@@ -96,7 +96,7 @@ def kept(folder: Path, step: int, part: str):
 
 
 def launched(run: Run, step: int) -> int:
-    """Reflections that were launched to the end of a step: those that steps have collected, and those in its checkpoint."""
+    """Reflections launched up to the end of a step: those that steps have collected and those in its checkpoint."""
     state = kept(run.folder, step, "deferred")
     lines = [line for line in run.steps if line["step"] <= step]
     collected = sum(len(line["staleness"]) + len(line["failed_reflections"]) for line in lines)

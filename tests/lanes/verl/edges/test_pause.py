@@ -1,4 +1,4 @@
-"""A run whose judge is away: the step that ends meanwhile is saved, the run is killed in the pause, and nothing is lost.
+"""A run whose judge is away: the step that ends meanwhile is saved, and a kill in the pause loses nothing.
 
 The judge is a server that refuses the questions of the third step until it is told that it is back. The third step is
 sampled while the second is trained on, so the second ends in the pause.
@@ -29,7 +29,7 @@ LAST = PAUSED + 1
 
 
 class AwayJudge:
-    """Scores in turn; refuses some questions, and answers for others some seconds after it has refused for the first time."""
+    """Scores in turn; refuses some questions, and answers for others some seconds after its first refusal."""
 
     def __init__(self, refused: list[str], late: list[str]) -> None:
         self.refused, self.late = refused, late

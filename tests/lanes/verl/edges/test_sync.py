@@ -1,4 +1,4 @@
-"""The synchronous mode, to compare with: nothing is sampled while the weights change, and reflections are waited for."""
+"""In the synchronous mode nothing is sampled while the weights change, and a step waits for its reflections."""
 
 from tests.lanes.verl.runs import LIMIT, SMALL, started
 

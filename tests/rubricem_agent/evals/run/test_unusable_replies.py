@@ -1,4 +1,4 @@
-"""What a server sends in place of a reply is an outage of that item; prose without a verdict is unreadable. Neither is a score."""
+"""A server's error in place of a reply is an outage; prose without a verdict is unreadable. Neither is a score."""
 
 import asyncio
 import io

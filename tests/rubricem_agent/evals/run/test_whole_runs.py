@@ -1,4 +1,4 @@
-"""Every benchmark, whole, with real clients against a judge on loopback; killed anywhere, it comes to the same numbers."""
+"""Every benchmark, whole, with real clients against a judge on loopback; a kill anywhere changes no number."""
 
 import json
 from pathlib import Path

@@ -57,7 +57,9 @@ def pages_and_citation(**lengths: int) -> Trajectory:
     """A search with a cited and an uncited snippet, a thought, and an answer, each of so many words of five letters."""
     words = {"cited": 10, "uncited": 10, "step": 10, "answer": 10} | lengths
     text = {name: f"{name} " + "word " * count for name, count in words.items()}
-    page = f'<tool_output>\n<snippet id="S_1">{text["uncited"]}</snippet>\n<snippet id="S_2">{text["cited"]}</snippet>\n</tool_output>'
+    uncited = f'<snippet id="S_1">{text["uncited"]}</snippet>'
+    cited = f'<snippet id="S_2">{text["cited"]}</snippet>'
+    page = f"<tool_output>\n{uncited}\n{cited}\n</tool_output>"
     observation = Observation(status=ToolStatus.OK, snippet_ids=("S_1", "S_2"))
     return Trajectory(
         question=QUESTION,

@@ -1,8 +1,8 @@
 """A session with each server that docs/policies.md names: a stream, a whole reply, its models and its refusals.
 
-Nothing here was taken from a live server. The bytes are transcribed by hand from the projects' published schemas, sources
-and error texts of 2026: OpenRouter's reference of its API, Ollama's `openai` package, llama.cpp's `tools/server`, LM
-Studio's documents, and the OpenAI servers of SGLang 0.5 and vLLM 0.30.
+Nothing here was taken from a live server. The bytes are transcribed by hand from the projects' published schemas,
+sources and error texts of 2026: OpenRouter's reference of its API, Ollama's `openai` package, llama.cpp's
+`tools/server`, LM Studio's documents, and the OpenAI servers of SGLang 0.5 and vLLM 0.30.
 """
 
 import json
@@ -79,7 +79,8 @@ SESSIONS = {
         {"role": "assistant", "content": "Tall Fox", "refusal": None, "reasoning": "Hm."},
         {
             "error": {
-                "message": "This endpoint's maximum context length is 40960 tokens. However, you requested about 90000.",
+                "message": "This endpoint's maximum context length is 40960 tokens. "
+                "However, you requested about 90000.",
                 "code": 400,
                 "metadata": {"provider_name": None},
             }
@@ -98,7 +99,11 @@ SESSIONS = {
         counted(prompt_tokens_details={"cached_tokens": 4}),
         {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "vllm", "max_model_len": 4096}]},
         {"role": "assistant", "content": "Tall Fox", "refusal": None, "reasoning": "Hm.", "tool_calls": []},
-        failed("This model's maximum context length is 4096 tokens. However, your request has 5000.", 400, "BadRequestError"),
+        failed(
+            "This model's maximum context length is 4096 tokens. However, your request has 5000.",
+            400,
+            "BadRequestError",
+        ),
         (404, failed("The model `qwen` does not exist.", 404, "NotFoundError"), False),
     ),
     "SGLang": Session(
@@ -175,8 +180,8 @@ SESSIONS = {
         {"data": [{"id": MODEL, "object": "model", "owned_by": "organization_owner"}], "object": "list"},
         {"role": "assistant", "content": "Tall Fox", "reasoning_content": "Hm.", "tool_calls": []},
         {
-            "error": "Trying to keep the first 5650 tokens when context the overflows. However, the model is loaded with "
-            "context length of only 4096 tokens, which is not enough."
+            "error": "Trying to keep the first 5650 tokens when context the overflows. However, the model is loaded "
+            "with context length of only 4096 tokens, which is not enough."
         },
         (404, failed('Model "qwen" not found', "model_not_found"), False),
     ),

@@ -258,8 +258,10 @@ SENTENCES = [f"River number {number} is {number * 7 + 3} metres wide at low wate
 PARAGRAPHS = "".join(f"<p>{sentence}</p>" for sentence in SENTENCES)
 LAYOUTS = {
     "a manual": f"<nav><ul>{MENU}</ul></nav><main><h1>Rivers</h1>{PARAGRAPHS}</main>",
-    "a wiki": f'<div id="mw-panel"><ul>{MENU}</ul></div><div id="mw-content-text" class="mw-body-content">{PARAGRAPHS}</div>',
-    "a blog": f'<div class="cookie-consent">We use cookies. Accept all.</div><aside class="sidebar"><ul>{MENU}</ul></aside>'
+    "a wiki": f'<div id="mw-panel"><ul>{MENU}</ul></div>'
+    f'<div id="mw-content-text" class="mw-body-content">{PARAGRAPHS}</div>',
+    "a blog": '<div class="cookie-consent">We use cookies. Accept all.</div>'
+    f'<aside class="sidebar"><ul>{MENU}</ul></aside>'
     f'<article class="post"><div class="entry-content">{PARAGRAPHS}</div></article>',
     "a table": f"<div class='menu'><ul>{MENU}</ul></div><table>"
     + "".join(f"<tr><td>{row}</td><td>{sentence}</td></tr>" for row, sentence in enumerate(SENTENCES))

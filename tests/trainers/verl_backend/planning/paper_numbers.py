@@ -1,4 +1,4 @@
-"""What the paper trains with, by the keys of veRL's config and of ours: the files are held against it, raw and composed."""
+"""The paper's settings by the keys of veRL's config and of ours; tests compare our files with them."""
 
 from collections.abc import Mapping
 

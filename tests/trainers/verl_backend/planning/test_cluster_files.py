@@ -1,4 +1,4 @@
-"""The files for clusters fit the recipes and the versions that they are to run with; `make cluster-lane` has their schemas."""
+"""The files for clusters fit the recipes and the pinned versions; `make cluster-lane` checks their schemas."""
 
 import os
 import re

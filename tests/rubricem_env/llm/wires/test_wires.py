@@ -1,4 +1,4 @@
-"""The Responses API and Anthropic's messages, in the form in which their servers answer, and parameters that models refuse."""
+"""The Responses API and Anthropic's messages as their servers answer, and parameters that models refuse."""
 
 import json
 import logging
@@ -296,7 +296,8 @@ class Picky:
         self.bodies.append(body)
         if "max_tokens" in body:
             return refusal(
-                "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+                "Unsupported parameter: 'max_tokens' is not supported with this model. "
+                "Use 'max_completion_tokens' instead."
             )
         if "temperature" in body:
             return refusal(

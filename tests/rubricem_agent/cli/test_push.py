@@ -21,7 +21,7 @@ from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.testing.loopback import serve_loopback
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class LoopbackHub:
