@@ -80,7 +80,7 @@ _SPECS: Mapping[str, ToolSpec] = MappingProxyType({spec.name: spec for spec in S
 
 
 Style = Literal["scaffold", "react"]
-"""How the agent works: in stages with rubrics of its own, or think and act with the same tools, the paper's comparison."""
+"""How the agent works: in stages with rubrics of its own, or, as the paper compares, by thought and action alone."""
 
 
 class AgentPrompt(NamedTuple):

@@ -238,7 +238,7 @@ async def _run_attempts(
     attempts: int,
     probe: bool,
 ) -> tuple[list[Rollout], list[str], float]:
-    """All attempts in order, of which one that fails is the last, the lessons from them, and the known cost in dollars."""
+    """All attempts in order, where a failed one is the last, their lessons, and the known cost in dollars."""
     finished: list[Rollout] = []
     learned: list[str] = []
     choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}

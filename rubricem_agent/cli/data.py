@@ -170,7 +170,8 @@ def prepare(
     source: Annotated[
         str,
         typer.Argument(
-            help="A JSONL, JSON or parquet file, or hf:OWNER/NAME/FILE@REVISION on the hub; its last two parts may be left out."
+            help="A JSONL, JSON or parquet file, or hf:OWNER/NAME/FILE@REVISION on the hub; its last two parts may be "
+            "left out."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, one question a line.")],

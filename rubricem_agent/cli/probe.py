@@ -85,7 +85,7 @@ def read_attempts(run: Path) -> list[Recorded]:
 
 
 async def _probe(attempts: Sequence[Recorded], config: JudgeConfig, *, probe: bool) -> tuple[float | None, Agreement]:
-    """What empty words at an answer's end add to its score (0 is fair), and the agreement of recorded scores with new ones."""
+    """What empty words at an answer's end add to its score (0 is fair), and how far recorded and new scores agree."""
     async with open_judge(config, probe=probe) as built:
         results = await run_together(_probe_one(built.judge, group, entry) for group, entry in attempts)
     gains = [gain for gain, _ in results if gain is not None]

@@ -77,7 +77,7 @@ class Terminal:
         typer.echo(text, err=True)
 
     def close(self, document: object, summary: Mapping[str, object] | str = "", *, brief: str = "") -> None:
-        """Print the result: the document with --json, `brief` with --quiet, else the summary as a sentence or a table."""
+        """Print the result: the document with --json, `brief` with --quiet, else a summary, as a sentence or table."""
         if self.as_json:
             typer.echo(to_json(document))
         elif self.is_quiet or isinstance(summary, str):

@@ -1,4 +1,4 @@
-"""`rubricem tools`: serve the search tools over MCP, or call one by hand. `rubricem corpus`: index documents for them."""
+"""`rubricem tools` serves the search tools over MCP or calls one; `rubricem corpus` indexes documents for them."""
 
 import asyncio
 import os
@@ -126,7 +126,7 @@ def build(
 ) -> None:
     """Index documents, so that `--tools INDEX` searches them.
 
-    The same command goes on after a kill, reads files again that are new or have changed, and drops those that are gone.
+    The same command resumes after a kill. It reads files that are new or have changed, and drops those that are gone.
     """
     with terminal.progress() as bars:
         task = bars.add_task("passages", total=None)

@@ -1,6 +1,6 @@
 """A teacher that answers in batches: all turns of a round go out as a file of requests, replies come back as a file.
 
-    requests-0001.jsonl   {"id": "q7.1", "system": "...", "prompt": "...", "temperature": 1.0, "max_output_tokens": 8192}
+    requests-0001.jsonl   {"id": "q7.1", "system": "...", "prompt": "...", "temperature": 1, "max_output_tokens": 8192}
     replies-0001.jsonl    {"id": "q7.1", "text": "..."}  or  {"id": "q7.1", "error": "why there is none"}
 
 Any batch system can write the replies. A reply file has the number of its request file and is read as soon as it
@@ -101,7 +101,8 @@ class BatchTeacher:
     ) -> None:
         """`carry` answers the unanswered request files; without it, people or another batch system answer them.
 
-        `affordable` says how many of the requests, from the first, may be posted as one file before their cost is known.
+        `affordable` says how many of the requests, from the first, may be posted as one file before their cost is
+        known.
         """
         self._affordable = affordable
         self.name = name

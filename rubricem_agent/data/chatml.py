@@ -60,7 +60,7 @@ class ChatSample(Frozen):
 
     @property
     def pieces(self) -> Iterator[tuple[str, bool]]:
-        """The assistant's message piece by piece, and whether the policy wrote the piece; joined they are the message."""
+        """The pieces of the assistant's message in order, each with whether the policy wrote it."""
         text, done = self.messages[2].content, 0
         for start, end in self.spans:
             if start > done:

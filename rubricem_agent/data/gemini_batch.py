@@ -94,6 +94,7 @@ def _replies(ids: list[str], responses: Iterable[types.InlinedResponse]) -> Iter
         failure = response.error.message if response.error else ""
         error = failure or ("" if said and said.candidates else "the server refused to write this turn")
         text = read_candidate(said)[0] if said else ""
-        # An error of the service is none of the model: the turn is asked again. A request that it cannot take stays refused.
+        # An error of the service is none of the model: the turn is asked again. A request that the service cannot take
+        # stays refused.
         is_outage = bool(response.error and response.error.code not in _REFUSED)
         yield TurnReply(id=name, text="" if error else text, error=error, outage=is_outage)

@@ -1,4 +1,4 @@
-"""Multi-round generation of traces (paper, section B.2): rounds of teacher turns and tool calls until every trace ends."""
+"""Generates traces in rounds of teacher turns and tool calls until every trace ends (paper, section B.2)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ class _Attempt:
 
 
 class Generation:
-    """Writes one trace for each task. Traces that the journal holds already, or parts of them, are not written again."""
+    """Writes one trace for each task. Traces and parts of traces that the journal holds are not written again."""
 
     def __init__(
         self,

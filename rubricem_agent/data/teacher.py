@@ -108,7 +108,10 @@ class ScriptedTeacher:
 
 
 class ChatTeacher:
-    """Asks a model, which limits and meters itself. A reached ceiling passes through: the journal keeps what is paid."""
+    """Asks a model, which limits and meters itself.
+
+    The error of a reached spending limit passes through: the journal keeps what is paid.
+    """
 
     def __init__(self, model: ChatModel, prompts: TeacherPrompts, *, timing: Timing, retry: RetryPolicy) -> None:
         self.name = model.name

@@ -61,7 +61,7 @@ def _aligned(capacity: int, dimension: int) -> Floats:
 
 
 class VectorTable:
-    """Rows of unit vectors, each open or closed to search; appending is amortised O(1). Not thread-safe: the bank locks."""
+    """Rows of unit vectors, each open or closed to search. An append is amortised O(1). Not thread-safe."""
 
     def __init__(self, dimension: int) -> None:
         self._rows = _aligned(_FIRST_CAPACITY, dimension)
@@ -327,7 +327,7 @@ class RubricBank:
             return self._index.nearest(vector, self.settings.top_k, without=key, below=limit)
 
     def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
-        """The active items whose questions are most similar to a text, near duplicates included: for people, not prompts."""
+        """The active items whose questions are most similar to a text, near duplicates included. For people."""
         vector = self._vector(query_key(text), text)
         with self._lock:
             self.refresh()
@@ -386,7 +386,7 @@ class RubricBank:
             return tuple(StoredItem(item, vector.copy()) for item, vector in stored)
 
     def restore(self, contents: Sequence[StoredItem]) -> None:
-        """Make these the only items of bank and store, atomically. Items that a person has removed since stay removed."""
+        """Make these the only items of bank and store, atomically. Items that a person has removed stay removed."""
         with self._lock, self._store.exclusive():
             self._refresh_to_write()
             self._store.replace_all([self._keep_removed(row) for row in contents])
@@ -417,7 +417,7 @@ class RubricBank:
         return StoredItem(item.model_copy(update=removed), vector)
 
     def _vector(self, key: str, question: str) -> Floats:
-        """The vector of a question. Embedding is slow, so it runs outside the lock, and not at all for a known question."""
+        """The vector of a question. Embedding is slow: it runs outside the lock, and only for a new question."""
         with self._lock:
             known = self._index.vector(key)
         if known is not None:

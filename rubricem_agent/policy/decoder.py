@@ -84,7 +84,8 @@ class RowDecoder:
     def logits(self, feeds: Sequence[Feed]) -> Tensor:
         """Append each row's new tokens to its cache; the logits that are wanted, (tokens, vocabulary), float32.
 
-        Feeds are in the order of their rows, one for each row. A row that goes on before its last tokens overwrites them.
+        Feeds are in the order of their rows, one for each row. A row that continues before its last tokens overwrites
+        them.
         """
         self._reserve(max(feed.start + len(feed.ids) for feed in feeds))
         return torch.cat([self._run(self._step(run)) for run in _dense_runs(feeds)])

@@ -311,7 +311,7 @@ class Batcher:
         return False
 
     def _pass(self, jobs: Sequence[Job], drafts: Sequence[Sequence[int]] = ()) -> list[tuple[Job, list[Draw]]]:
-        """Read the next tokens of some rows; draw where nothing is left to read. `drafts` come with one for each row."""
+        """Read the next tokens of some rows; draw where nothing is left to read. `drafts` has one for each row."""
         drafts = drafts or [()] * len(jobs)
         parts = [job.pending[:CHUNK] for job in jobs]
         feeds = [

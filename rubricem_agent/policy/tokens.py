@@ -201,7 +201,7 @@ class TokenConversation:
         """Free what the conversation holds; here nothing."""
 
     def _keep(self, turn: TokenTurn) -> None:
-        """Truncate the tokens as the episode truncates the text. A token across that point is kept with its overhang."""
+        """Truncate the tokens as the episode truncates the text. A token across that point is kept whole."""
         text, starts = turn.text, turn.starts
         kept = parse_turn(text).end
         # Tokens that begin at the very end, such as the one that ends the turn, add no text: nothing is truncated.

@@ -162,7 +162,7 @@ def _scaled(candidate_score: CandidateScore, share: float) -> CandidateScore:
 
 
 def rank(assessed: Sequence[Assessed]) -> list[int]:
-    """The indices of the scored candidates of valid form: greatest utility first, then the shorter, then the earlier."""
+    """The indices of scored candidates of valid form: greatest utility first, then the shorter, then the earlier."""
     utilities = {
         index: score.utility
         for index, (_, candidate_score, blocks) in enumerate(assessed)

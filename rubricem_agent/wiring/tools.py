@@ -1,4 +1,4 @@
-"""Builds the toolbox of an episode from its settings: search engines, MCP servers, records; and serves tools over MCP."""
+"""Builds the toolbox of an episode from its settings, and serves tools over MCP."""
 
 import re
 import socket
