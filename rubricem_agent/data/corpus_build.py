@@ -15,7 +15,6 @@ from rubricem_agent.data.question_files import stream_rows
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.tools.corpus_index import (
-    FORMAT,
     INDEX_FILE,
     IndexedFile,
     IndexManifest,
@@ -67,8 +66,8 @@ def build_index(
     With an embedder their vectors are written too.
 
     Raises:
-        ConfigError: the folder holds something else or is in use, its passages are of another size or embedder, its
-            format is of an earlier release, or the disk is full.
+        ConfigError: the folder holds something else or is in use, its passages are of another size or embedder, or the
+            disk is full.
         FileFormatError: a source, or the index, cannot be read.
     """
     with writing(folder, "Choose another folder with -o."):
@@ -89,8 +88,6 @@ def build_index(
     manifest = found or IndexManifest(
         passage=passage, embedder=given, embedder_path=embedder_path, dimension=embedder.dimension if embedder else 0
     )
-    if manifest.format != FORMAT:
-        raise ConfigError(f"{folder} was built by an earlier release; it can be searched. Build a new one to add.")
     with _locked(folder), writing(folder, MAKE_ROOM):
         return _Build(folder, manifest, commit_every, on_passages, embedder).run(
             sources, roots=roots, read_page=read_page, read_rows=read_rows

@@ -150,9 +150,7 @@ class Generation:
                     f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the "
                     f"teacher is {self._teacher.name}; use the first one, or write into another folder with --out."
                 )
-            # Earlier releases recorded failures as well.
-            if entry.reply is None or not entry.reply.error:
-                attempt.take(entry)
+            attempt.take(entry)
         return attempt
 
     async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:

@@ -25,8 +25,7 @@ from rubricem_env.tools.corpus_search import Document, fold, tokenize
 INDEX_FILE = "rubricem_index.json"
 """The file of an index folder that says what is in it."""
 FORMAT = 2
-_READABLE = (1, 2)
-"""Of an index that is built, and those that are searched. Rows cannot be looked up in the first."""
+"""The number of the format that this code writes and reads."""
 _ANALYZER = "folded_words"
 _SPARE = 8
 """Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
@@ -95,7 +94,7 @@ def read_manifest(folder: Path) -> IndexManifest | None:
         return None
     with validating(f"cannot read the index {path}", "Build it again in a new folder."):
         manifest = IndexManifest.model_validate_json(read_text(path, "an index that `rubricem corpus build` wrote"))
-    if manifest.format not in _READABLE:
+    if manifest.format != FORMAT:
         raise FileFormatError(
             f"{path} has the format {manifest.format}; this release reads {FORMAT}. Build it again in a new folder."
         )
@@ -190,7 +189,7 @@ class CorpusIndex:
         words = tokenize(query)
         search = partial(self._hits, years=years, fields=fields)
         frequency = {word: self._searcher.doc_freq("words", word) for word in set(words)}
-        if self.manifest.format < FORMAT or len(_rarest(frequency, _POSTINGS // 2)) == len(frequency):
+        if len(_rarest(frequency, _POSTINGS // 2)) == len(frequency):
             hits = search(Query.boolean_query(self._any("words", words)), limit=limit + _SPARE)
         else:
             number = max(_RANKED, 4 * limit)
