@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
+from rubricem_agent.cli.command import ProbeOption, command
+from rubricem_agent.cli.output_files import open_out
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.model_names import POLICY_NAMES, SCRIPTED

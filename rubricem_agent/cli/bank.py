@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.bank import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items

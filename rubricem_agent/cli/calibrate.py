@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.command import INCOMPLETE, PriceOption, ProbeOption, command
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, agreement_cells, open_judge
-from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.evals.costs import cost_cells
 from rubricem_agent.model_names import RULES

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
+from rubricem_agent.cli.command import INCOMPLETE, ProbeOption, command
+from rubricem_agent.cli.output_files import open_out
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.data.base import RepliesPending

@@ -9,8 +9,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from rubricem_agent.cli.command import ProbeOption, command
 from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import Stage

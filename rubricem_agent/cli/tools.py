@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 from pydantic import SecretStr
 
-from rubricem_agent.cli.terminal import Terminal, command, inert, to_json
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, inert, to_json
 from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_agent.wiring.corpus import build_corpus
 from rubricem_agent.wiring.models import naming

@@ -12,7 +12,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.terminal import Terminal, inert, open_out, plain_table, to_json
+from rubricem_agent.cli.output_files import open_out
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table, to_json
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.judges import attempt, careless
 from tests.fakes import make_reflection
