@@ -2,9 +2,9 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from pydantic import BaseModel
@@ -31,26 +31,30 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
     `model_options` says.
     """
     hints = get_type_hints(run, include_extras=True)
-    found = {name: _options_of(kind) for name, kind in hints.items() if isinstance(kind, type)}
-    groups = {name: options for name, options in found.items() if options}
-    parameters = []
+    options_by_name: dict[str, list[inspect.Parameter]] = {}
+    """The options that a parameter becomes, for each that has its own."""
+    parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(run).parameters.items():
-        if name in groups:
-            parameters += groups[name]
-        elif hints[name] is not Terminal:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+        kind = hints[name]
+        if kind is Terminal:
+            continue
+        if options := _options_of(kind):
+            options_by_name[name] = options
+            parameters += options
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind))
     for name, annotation in (("as_json", JsonOption), ("quiet", QuietOption)):
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation))
 
     def called(*, as_json: bool = False, quiet: bool = False, **given: object) -> None:
-        for name, options in groups.items():
+        for name, options in options_by_name.items():
             with validating("the options are refused", error=ConfigError):
-                own = {option.name: given.pop(option.name) for option in options}
-                given[name] = read_model(hints[name], own) if issubclass(hints[name], BaseModel) else hints[name](**own)
+                given[name] = _read(hints[name], {option.name: given.pop(option.name) for option in options})
         given |= {name: Terminal(as_json=as_json, is_quiet=quiet) for name, kind in hints.items() if kind is Terminal}
         run(**given)
 
-    called.__name__, called.__doc__ = run.__name__, run.__doc__
+    called.__name__ = run.__name__
+    called.__doc__ = run.__doc__
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return called
@@ -72,9 +76,9 @@ def run_app(app: typer.Typer, *, name: str) -> None:
         sys.exit(2 if isinstance(problem, UsageError) else 1)
 
 
-def _options_of(kind: type) -> list[inspect.Parameter]:
-    """One option for each field; none where it is neither a dataclass nor a model."""
-    if issubclass(kind, BaseModel):
+def _options_of(kind: Any) -> list[inspect.Parameter]:
+    """One option for each field; none where the type is neither a dataclass nor a model."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
         return model_options(kind)
     if not is_dataclass(kind):
         return []
@@ -88,3 +92,8 @@ def _options_of(kind: type) -> list[inspect.Parameter]:
         )
         for field in fields(kind)
     ]
+
+
+def _read(kind: Any, given: Mapping[str, object]) -> object:
+    """The dataclass or the model, given the values of its options."""
+    return read_model(kind, given) if issubclass(kind, BaseModel) else kind(**given)
