@@ -104,22 +104,26 @@ def _calibrate_prompts(
     for pair in pairs:
         manifest = pair[0].manifest
         with terminal.bar(f"judging {manifest.benchmark} twice", 2 * len(manifest.inputs.ids)) as advance:
-            found = asyncio.run(compare_prompts(pair, lambda phase, failure: advance(1)))
-        if isinstance(found, str):
-            failures.append(found)
+            comparison = asyncio.run(compare_prompts(pair, lambda phase, failure: advance(1)))
+        if isinstance(comparison, str):
+            failures.append(comparison)
         else:
-            results.append(found)
+            results.append(comparison)
     heads = ("benchmark", "judge", "answers", "verdicts", "same", "kappa", "own minus official, points")
     terminal.show(plain_table(*heads, rows=map(_wording_row, results)))
     for failure in failures:
         terminal.warn(failure)
-    missing = sum(one.missing for one in results)
+    missing = sum(comparison.missing for comparison in results)
     if missing:
         terminal.warn(
             f"{missing} answers lack a grade in one of the wordings. Run the same command to try outages again."
         )
-    brief = "\n".join(f"{one.kappa:.2f}\t{one.benchmark}" for one in results)
-    terminal.close([one.model_dump(mode="json") for one in results], f"the verdicts are in {options.out}.", brief=brief)
+    brief = "\n".join(f"{comparison.kappa:.2f}\t{comparison.benchmark}" for comparison in results)
+    terminal.close(
+        [comparison.model_dump(mode="json") for comparison in results],
+        f"the verdicts are in {options.out}.",
+        brief=brief,
+    )
     if failures or missing:
         raise typer.Exit(INCOMPLETE)
 

@@ -72,26 +72,32 @@ def build_index(
     """
     with writing(folder, "Choose another folder with -o."):
         folder.mkdir(parents=True, exist_ok=True)
-    found = read_manifest(folder)
+    present = read_manifest(folder)
     others = [each.name for each in folder.iterdir() if each.name != _LOCK]
-    if found is None and others and not (folder / _LOCK).exists():
+    if present is None and others and not (folder / _LOCK).exists():
         raise ConfigError(f"{folder} holds other files, such as {sorted(others)[0]}. Choose a new folder with -o.")
-    if found is not None and found.passage != passage:
+    if present is not None and present.passage != passage:
         raise ConfigError(
-            f"{folder} has passages of {found.passage} characters; you asked for {passage}. Give --passage "
-            f"{found.passage}, or another folder with -o."
+            f"{folder} has passages of {present.passage} characters; you asked for {passage}. Give --passage "
+            f"{present.passage}, or another folder with -o."
         )
     given = embedder.name if embedder is not None else ""
-    if found is not None and found.embedder != given:
-        has, asked = (f"vectors of {name}" if name else "no vectors" for name in (found.embedder, given))
-        raise ConfigError(f"{folder} has {has}; you asked for {asked}. Give the same --embedder, or another folder.")
-    manifest = found or IndexManifest(
+    if present is not None and present.embedder != given:
+        raise ConfigError(
+            f"{folder} has {_vectors_of(present.embedder)}; you asked for {_vectors_of(given)}. Give the same "
+            "--embedder, or another folder."
+        )
+    manifest = present or IndexManifest(
         passage=passage, embedder=given, embedder_path=embedder_path, dimension=embedder.dimension if embedder else 0
     )
     with _locked(folder), writing(folder, MAKE_ROOM):
         return _Build(folder, manifest, commit_every, on_passages, embedder).run(
             sources, roots=roots, read_page=read_page, read_rows=read_rows
         )
+
+
+def _vectors_of(embedder: str) -> str:
+    return f"vectors of {embedder}" if embedder else "no vectors"
 
 
 @contextmanager

@@ -148,8 +148,8 @@ def _document_in(row: object, number: int, name: str) -> FoundDocument:
 
 
 def _named(row: dict[str, Any], names: tuple[str, ...]) -> str:
-    found = next((row[name] for name in names if row.get(name) not in (None, "")), "")
-    return str(found) if isinstance(found, str | int) else ""
+    value = next((row[name] for name in names if row.get(name) not in (None, "")), "")
+    return str(value) if isinstance(value, str | int) else ""
 
 
 _CHUNK = 1 << 20
@@ -212,6 +212,6 @@ def plain_wikitext(text: str) -> str:
         if not count:
             break
     text = _LINK.sub(r"\1", _FILE_LINK.sub("", text))
-    text = _MARKS.sub(lambda found: found[1] or "", _WEB_LINK.sub(r"\1", text))
+    text = _MARKS.sub(lambda match: match[1] or "", _WEB_LINK.sub(r"\1", text))
     text = text.replace("&nbsp;", " ").replace("&ndash;", "\u2013")
     return re.sub(r"\n\s*\n+", "\n", re.sub(r"[^\S\n]+", " ", text)).strip()

@@ -101,20 +101,20 @@ class HybridIndex:
             return []
         number = max(_CANDIDATES, 4 * limit)
         by_words = self._words.ranked(query, limit=number, years=years, fields=fields)
-        asked = self._embedder.embed([query])
+        vectors = self._embedder.embed([query])
         while True:
-            nearest = self._nearest(asked, number)
+            nearest = self._nearest(vectors, number)
             by_meaning = self._words.at_rows(nearest, years=years, fields=fields)
             if len(by_meaning) >= limit or len(nearest) < number:
                 break
             # Passages of changed files are gone, and filters leave others out.
             number *= 4
-        found = dict(by_words) | by_meaning
-        scores: dict[int, float] = dict.fromkeys(found, 0.0)
+        documents = dict(by_words) | by_meaning
+        scores: dict[int, float] = dict.fromkeys(documents, 0.0)
         for ranking in ([row for row, _ in by_words], [row for row in nearest if row in by_meaning]):
             for rank, row in enumerate(ranking, start=1):
                 scores[row] += 1 / (_RANK_OFFSET + rank)
-        return [found[row] for row in sorted(scores, key=lambda row: (-scores[row], row))[:limit]]
+        return [documents[row] for row in sorted(scores, key=lambda row: (-scores[row], row))[:limit]]
 
     def _nearest(self, asked: Floats, number: int) -> list[int]:
         """The rows of the vectors that are nearest to the query's, nearest first."""

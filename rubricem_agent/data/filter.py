@@ -132,14 +132,14 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
     parsed = parse_trajectory(trace.trajectory)
     invents = len(parsed.citations.unknown) > max_unknown_citations
     counted = (
-        found
-        for found in parsed.rejections
-        if (invents or found.code is not Code.UNKNOWN_CITATION) and not (flat and found.code in _SCAFFOLD_ALONE)
+        violation
+        for violation in parsed.rejections
+        if (invents or violation.code is not Code.UNKNOWN_CITATION) and not (flat and violation.code in _SCAFFOLD_ALONE)
     )
     unbalanced = (segment.text[:40].replace("\n", " ") for segment in unbalanced_thoughts(trace.trajectory))
-    told = "the turn that begins with {!r} has a thought that is opened or closed alone."
-    thoughts = (_own("unbalanced_thought", told.format(opening)) for opening in unbalanced)
-    return (*thoughts, *(_of_violation(found) for found in counted))
+    sentence = "the turn that begins with {!r} has a thought that is opened or closed alone."
+    thoughts = (_own("unbalanced_thought", sentence.format(opening)) for opening in unbalanced)
+    return (*thoughts, *(_of_violation(violation) for violation in counted))
 
 
 def over_length(num_tokens: int, limit: int) -> Rejection:

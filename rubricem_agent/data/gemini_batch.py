@@ -81,9 +81,9 @@ class GeminiBatch:
         if job.dest is None or job.dest.inlined_responses is None:
             requests.with_suffix(".job").unlink()
             raise ModelError(f"the batch job {name} ended as {job.state} without replies; start again to submit anew.")
-        replies = [one.response for one in job.dest.inlined_responses]
+        replies = [entry.response for entry in job.dest.inlined_responses]
         used = (read_usage(reply.usage_metadata) if reply else None for reply in replies)
-        self._spend(sum((one or Usage(calls=1) for one in used), Usage()))
+        self._spend(sum((usage or Usage(calls=1) for usage in used), Usage()))
         return list(_replies([fields["id"] for fields in read_requests(requests)], job.dest.inlined_responses))
 
 

@@ -58,15 +58,17 @@ def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
     ending = (trajectory.ending or Ending.ABANDONED).value
     if rules.extraction == "predecessor":
         # Thoughts without their own block reach up to the first answer tag, which the rule looks for anyway.
-        found = Extracted(extract_answer(trajectory.policy_text), "predecessor's rule", ending)
+        extracted = Extracted(extract_answer(trajectory.policy_text), "predecessor's rule", ending)
     else:
         parsed = parse_trajectory(trajectory)
-        found = Extracted(parsed.answer or "", "answer tag" if parsed.is_complete else "unclosed answer tag", ending)
+        extracted = Extracted(
+            parsed.answer or "", "answer tag" if parsed.is_complete else "unclosed answer tag", ending
+        )
         if parsed.answer is None:
-            found = Extracted("", "no answer", ending)
+            extracted = Extracted("", "no answer", ending)
         elif trajectory.answer_format is AnswerFormat.EXACT and (boxed := unboxed(parsed.answer)) is not None:
-            found = Extracted(boxed, "box in the answer tag", ending)
-    return judged_text(found, rules, sources=shown_sources(trajectory))
+            extracted = Extracted(boxed, "box in the answer tag", ending)
+    return judged_text(extracted, rules, sources=shown_sources(trajectory))
 
 
 def judged_text(found: Extracted, rules: Rules, *, sources: Sources = MappingProxyType({})) -> Extracted:

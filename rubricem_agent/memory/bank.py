@@ -196,9 +196,9 @@ class ItemIndex:
         """
         scores, own, fetch = self._table.scores(vector), self._rows.get(without), limit
         while True:
-            found = self._table.nearest(vector, scores, fetch)
+            candidates = self._table.nearest(vector, scores, fetch)
             # Ties by key, because numbers depend on the order of writing.
-            ranked = sorted((-score, self._keys[row], row) for row, score in found)[:fetch]
+            ranked = sorted((-score, self._keys[row], row) for row, score in candidates)[:fetch]
             nearest = [(self._active[row], -score) for score, _, row in ranked if row != own and -score < below]
             if len(nearest) >= limit or fetch >= len(self._table):
                 return tuple(Retrieved(item, score) for item, score in nearest[:limit] if item)
@@ -347,10 +347,10 @@ class RubricBank:
         """
         with self._lock:
             self.refresh()
-            found = self._index.items.get(number)
-        if found is None:
+            item = self._index.items.get(number)
+        if item is None:
             raise UsageError(f"the bank has no item {number}; `rubricem bank list --all` shows those it has.")
-        return found
+        return item
 
     def history(self, question_key: str) -> tuple[BankItem, ...]:
         """All reflections on one question, oldest first."""

@@ -150,8 +150,8 @@ class Drafts:
         context = list(ids[-DRAFT_ORDERS[0] :])
         for _ in range(self.size):
             keys = (tuple(context[-order:]) for order in DRAFT_ORDERS)
-            found = (known[key] for key in keys for known in (self._recent, self._older) if key in known)
-            context.append(next(found, context[-1]))
+            continuations = (known[key] for key in keys for known in (self._recent, self._older) if key in known)
+            context.append(next(continuations, context[-1]))
         return context[-self.size :]
 
 
@@ -388,7 +388,7 @@ class LocalPolicy:
         self.max_length = max_positions(model.config, max_length)
         decoders = [open_decoder(model, rows=each, max_length=self.max_length) for _ in range(threads)]
         drafts = Drafts(draft_tokens) if draft_tokens else None
-        self.batchers = [Batcher(one, on_one_core=threads > 1, drafts=drafts) for one in decoders]
+        self.batchers = [Batcher(decoder, on_one_core=threads > 1, drafts=drafts) for decoder in decoders]
         self.tokenizer = tokenizer
         self.name = name
         self._free = [(row, index) for row in reversed(range(each)) for index in reversed(range(threads))]

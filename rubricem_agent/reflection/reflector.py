@@ -106,7 +106,10 @@ def measure_reflections(outcomes: Sequence[ReflectionOutcome], refused_rubrics: 
     return {
         "utility": round(float(np.mean(utilities)), 4) if utilities else None,
         "readable": round(sum(sample.is_readable for sample in samples) / len(samples), 4) if samples else None,
-        "refused": {"rubrics": dict(refused_rubrics), "reflections": count_reasons(one.refusal for one in samples)},
+        "refused": {
+            "rubrics": dict(refused_rubrics),
+            "reflections": count_reasons(sample.refusal for sample in samples),
+        },
     }
 
 

@@ -186,12 +186,12 @@ async def _web_toolbox(
 
     def searching(search: SearchConfig) -> Iterator[Tool]:
         order: tuple[SearchConfig, ...] = search.in_order
-        for one in order:
-            server = "" if one is search else one.engine
+        for settings in order:
+            server = "" if settings is search else settings.engine
             # Where another engine stands in, it is asked sooner.
-            attempts = 4 if one is order[-1] else 2
-            backend = search_backend(one, environ)
-            yield guarded(backend, one.limits, _scope_of(one), server=server, attempts=attempts)
+            attempts = 4 if settings is order[-1] else 2
+            backend = search_backend(settings, environ)
+            yield guarded(backend, settings.limits, _scope_of(settings), server=server, attempts=attempts)
 
     tools = [in_order([*searching(search)]) for search in (config.google_search, config.snippet_search)]
     pages = _page_tools(config.pages, environ) if config.fetch_page else ()

@@ -59,9 +59,9 @@ def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     identity = record["example_id"] if "example_id" in record else official_field(record, "id")
     prompt = official_field(record, "problem")
     # Of two results with one url the later id wins; of two with one id the later content, and both urls stay known.
-    found = read_sources(record)
-    sources = dict(found)
-    id_of_url = {source.url: source_id for source_id, source in found}
+    cited = read_sources(record)
+    sources = dict(cited)
+    id_of_url = {source.url: source_id for source_id, source in cited}
     response = "final_response" if "final_response" in record else "pred_answer"
     text, claims_by_id = convert_citations(_text(record, response, official="final_response"))
     facts = {
