@@ -71,7 +71,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     """
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
-        missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
+        missing = sorted(names - set(values))
+        unknown = sorted(set(values) - names)
         raise ConfigError(f"the prompt's placeholders do not match the values: missing {missing}, unknown {unknown}.")
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 

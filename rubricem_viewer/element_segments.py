@@ -49,7 +49,10 @@ def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
     """All pieces in the order of the record."""
     stage_at = stage_lookup(parsed.spans)
     pieces: list[ElementSegment] = []
-    turns, number, turn_start, position = parsed.turns, 0, 0, 0
+    turns = parsed.turns
+    number = 0
+    turn_start = 0
+    position = 0
     for segment in parsed.trajectory.segments:
         last_stage = stage_at(max(turn_start - 1, 0))
         if segment.origin is Origin.PROMPT:

@@ -35,7 +35,8 @@ def find_quotations(
 ) -> tuple[Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
     passages = []
-    text, within = parsed.policy_text, parsed.spans.get(stage)
+    text = parsed.policy_text
+    within = parsed.spans.get(stage)
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
         start = text.find(quoted, within.start, within.end) if within else -1

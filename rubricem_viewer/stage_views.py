@@ -24,7 +24,8 @@ def stage_views(
     rubric_scores = {score.rubric_id: score for score in entry.judged.rubric_scores}
     views = []
     for stage in STAGES:
-        index, outcome = stage.position, entry.judged.judgement.outcome(stage)
+        index = stage.position
+        outcome = entry.judged.judgement.outcome(stage)
         judged = [rubric for rubric in rubrics.values() if rubric.stage is stage and rubric.id in rubric_scores]
         views.append(
             StageView(

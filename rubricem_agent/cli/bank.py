@@ -243,7 +243,8 @@ def _show_items(terminal: Terminal, items: Iterable[tuple[BankItem, float | None
 def _describe_item(item: BankItem, history: list[int]) -> str:
     """The texts, scores and origin of an item; `history` has the numbers of all items on its question."""
     reflection = item.reflection
-    score, origin = reflection.score, reflection.provenance
+    score = reflection.score
+    origin = reflection.provenance
     judged = (
         "not judged"
         if score is None

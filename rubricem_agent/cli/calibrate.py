@@ -211,7 +211,9 @@ def read_examples(file: Path) -> list[LabelledExample]:
 def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
     try:
         row = json.loads(line)
-        trajectory, rubric, label = row["trajectory"], row["rubric"], row["label"]
+        trajectory = row["trajectory"]
+        rubric = row["rubric"]
+        label = row["label"]
     except (ValueError, KeyError, TypeError, RecursionError) as cause:
         raise FileFormatError(f"{where} is not an example; it needs trajectory, rubric and label.") from cause
     is_named = isinstance(trajectory, str)

@@ -75,7 +75,8 @@ def call(
     config: ConfigOption = None,
 ) -> None:
     """Call one tool and print the text that a policy would get. Exit code 1 means that the call failed."""
-    settings, environ = _settings(config, backend), dict(os.environ)
+    settings = _settings(config, backend)
+    environ = dict(os.environ)
     if url is not None:
         settings = settings.model_copy(update={"remote": RemoteToolsConfig(url=url)})
         environ = naming(environ, TOKEN_VARIABLE, url)

@@ -61,7 +61,8 @@ class ChatSample(Frozen):
     @property
     def pieces(self) -> Iterator[tuple[str, bool]]:
         """The pieces of the assistant's message in order, each with whether the policy wrote it."""
-        text, done = self.messages[2].content, 0
+        text = self.messages[2].content
+        done = 0
         for start, end in self.spans:
             if start > done:
                 yield text[done:start], False

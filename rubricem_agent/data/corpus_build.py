@@ -142,7 +142,8 @@ class _Build:
         self, sources: Sequence[SourceFile], *, roots: Sequence[Path], read_page: ReadPage, read_rows: ReadRows
     ) -> BuiltCorpus:
         dropped = self._drop_missing(sources, roots)
-        read, skipped = 0, {}
+        read = 0
+        skipped = {}
         for path, name in sources:
             file = self._file_to_read(path)
             if file is not None:
@@ -180,7 +181,8 @@ class _Build:
 
     def _add_file(self, source: SourceFile, file: IndexedFile, read_page: ReadPage, read_rows: ReadRows) -> str:
         """Add what is not yet in the index of a file; returns a sentence about what could not be read."""
-        first_problem, path = "", str(source[0])
+        first_problem = ""
+        path = str(source[0])
         documents = skipped = 0
         for document, problem in read_documents_of(source, read_page, read_rows):
             if document is None:
@@ -245,7 +247,8 @@ class _Build:
             self._embed(self._embedder)
             write_vectors(self._folder, self._vectors, at=self._manifest.rows, dimension=self._embedder.dimension)
             self._vectors = []
-        rows, commits = self._manifest.rows + self._pending, self._manifest.commits + 1
+        rows = self._manifest.rows + self._pending
+        commits = self._manifest.commits + 1
         self._pending = 0
         self._write(
             files=dict(self._files),

@@ -98,7 +98,8 @@ def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocu
         body = path.read_bytes()
     except OSError as cause:
         raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause
-    title, text = "", body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
+    title = ""
+    text = body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
     if kind in TEXT_FILES:
         heading = re.match(r"\s*#+[^\S\n]+(.+)", text)
         title = heading[1].strip() if heading else ""
@@ -125,14 +126,17 @@ def _document_in(row: object, number: int, name: str) -> FoundDocument:
     text = _named(row, _TEXT_NAMES)
     if not text.strip():
         return None, f"row {number} has no text; a row has one of {', '.join(_TEXT_NAMES)}"
-    title, text = _named(row, _TITLE_NAMES), text.strip()
+    title = _named(row, _TITLE_NAMES)
+    text = text.strip()
     if not title:
         front = re.match(r"---\n(?:.*\n)*?title:[^\S\n]*(.+)\n(?:.*\n)*?---\n", text)
         if front:
-            title, text = front[1].strip(), text[front.end() :].strip() or text
+            title = front[1].strip()
+            text = text[front.end() :].strip() or text
         else:
             title = text.split("\n", 1)[0][:120]
-    year, field = row.get("year"), row.get("field")
+    year = row.get("year")
+    field = row.get("field")
     try:
         document = Document(
             id=_named(row, _ID_NAMES) or f"{name}#{number}",
@@ -181,7 +185,8 @@ def read_dump(path: Path) -> Iterator[Document]:
 
 def _articles(file: BinaryIO) -> Iterator[Document]:
     parser: Any = XMLPullParser(("start", "end"))
-    base, root = "https://en.wikipedia.org/wiki/", None
+    base = "https://en.wikipedia.org/wiki/"
+    root = None
     while chunk := file.read(_CHUNK):
         parser.feed(chunk)
         for event, element in parser.read_events():

@@ -17,14 +17,17 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.tools.corpus_index import CorpusIndex
 from rubricem_env.tools.corpus_search import Document
 
-VECTORS_FILE, CELLS_FILE = "vectors.f16", "vectors.faiss"
+VECTORS_FILE = "vectors.f16"
+CELLS_FILE = "vectors.faiss"
 EXACT = 200_000
 """Passages whose vectors are all compared with that of a query."""
 _CANDIDATES = 50
 """Taken at least from each ranking. A fused score is the sum of 1 / (60 + rank), by Cormack, Clarke and Büttcher."""
 _RANK_OFFSET = 60
-_SAMPLES, _PROBED = 64, 32
-"""Vectors for each cell from which the cells are learned, and cells that a query looks into."""
+_SAMPLES = 64
+"""Vectors for each cell from which the cells are learned."""
+_PROBED = 32
+"""Cells that a query looks into."""
 _CHUNK = 50_000
 
 

@@ -71,7 +71,8 @@ def call_text(call: ToolCall, specs: Sequence[ToolSpec]) -> str:
 def _rename_tags(text: str) -> str:
     """Every tag by its canonical name in lower case; inside a thought only the thought's own tags count."""
     pieces: list[str] = []
-    done, in_thought = 0, False
+    done = 0
+    in_thought = False
     for token in find_tags(text):
         if token.name == THINK:
             in_thought = not token.closing and not token.empty

@@ -163,7 +163,8 @@ def estimate(
         """Each round reads the prompt, the question, and everything before it."""
         read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
         history = (turn + observation_tokens) * rounds * (rounds - 1) // 2
-        calls, input_tokens = len(tasks) * rounds, rounds * questions + len(tasks) * (read + history)
+        calls = len(tasks) * rounds
+        input_tokens = rounds * questions + len(tasks) * (read + history)
         usage = Usage(calls=calls, input_tokens=input_tokens, output_tokens=calls * turn)
         if price is None:
             return Spent(usage=usage, unpriced_calls=calls)

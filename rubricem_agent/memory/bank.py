@@ -41,7 +41,8 @@ class RetrievalSettings(Frozen):
     """Questions at least this similar count as the same one and are left out of CROSS; above 1 none is."""
 
 
-_FIRST_CAPACITY, _BLOCK = 256, 64
+_FIRST_CAPACITY = 256
+_BLOCK = 64
 
 _CLOSED = -4.0
 """Below every inner product of unit vectors."""
@@ -118,7 +119,8 @@ class VectorTable:
         """The open rows that `nearest` wants; None where finding them takes more than a few maxima."""
         taken: list[int] = []
         passed: dict[int, float] = {}
-        least, is_complete = _CLOSED / 2, False
+        least = _CLOSED / 2
+        is_complete = False
         while not is_complete and len(passed) < _FEW:
             row = int(scores.argmax())
             passed[row] = score = scores.item(row)
@@ -194,7 +196,9 @@ class ItemIndex:
 
         Those of the question whose key is `without` are left out, and those at least as similar as `below`.
         """
-        scores, own, fetch = self._table.scores(vector), self._rows.get(without), limit
+        scores = self._table.scores(vector)
+        own = self._rows.get(without)
+        fetch = limit
         while True:
             candidates = self._table.nearest(vector, scores, fetch)
             # Ties by key, because numbers depend on the order of writing.

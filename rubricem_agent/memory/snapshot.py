@@ -96,7 +96,9 @@ def _stored(described: _Contents, vectors: Floats) -> list[StoredItem]:
 def _read(path: Path) -> tuple[_Contents, Floats]:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            text, vectors, digest = file["contents"].tobytes(), file["vectors"], file["sha256"].tobytes()
+            text = file["contents"].tobytes()
+            vectors = file["vectors"]
+            digest = file["sha256"].tobytes()
     except FileNotFoundError as cause:
         raise FileFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as cause:

@@ -143,7 +143,8 @@ class Drafts:
             for order in DRAFT_ORDERS:
                 self._recent[tuple(ids[max(0, end - order) : end])] = ids[end]
         if len(self._recent) > DRAFT_ENTRIES:
-            self._older, self._recent = self._recent, {}
+            self._older = self._recent
+            self._recent = {}
 
     def guess(self, ids: Sequence[int]) -> list[int]:
         """Always as many: every pass is as wide, whatever was seen before."""
@@ -297,7 +298,8 @@ class Batcher:
 
         No job waits for a later one, so the first job that prefills always continues.
         """
-        leader, shared = job, len(job.row.cached) + SHARED_PREFIX - 1
+        leader = job
+        shared = len(job.row.cached) + SHARED_PREFIX - 1
         for other in before:
             if other.ids[: shared + 1] == job.ids[: shared + 1]:
                 length = min(common_prefix(other.ids, job.ids), len(other.ids) - 1, len(job.ids) - 1)
@@ -449,6 +451,7 @@ class _LocalConversation(TokenConversation):
         return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))
 
     def close(self) -> None:
-        row, self._row = self._row, None
+        row = self._row
+        self._row = None
         if row is not None:
             self._policy.give_back_row(row)

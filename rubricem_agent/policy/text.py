@@ -83,7 +83,8 @@ class TextConversation:
     async def _try(self, max_tokens: int, listener: Listener) -> Emission:
         if self._has_shown:
             listener.restarted()
-        service, turn = self._service, TurnWatch(listener)
+        service = self._service
+        turn = TurnWatch(listener)
         usages: list[Usage] = []
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
         async with service.limiter.slot(expected.tokens):
@@ -109,7 +110,8 @@ class TextConversation:
             turn.end = "length"
             return False
         usages.append(Usage(calls=1))
-        before, has_begun = len(turn.text), False
+        before = len(turn.text)
+        has_begun = False
         reported: Usage | None = None
         try:
             async with aclosing(self._stream(self._exchanges, turn.text, left)) as stream:

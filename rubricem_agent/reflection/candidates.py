@@ -241,7 +241,8 @@ def build_opening(policy: Policy, parsed: ParsedTrajectory, *, settings: Reflect
         ReflectionError: question and answer alone do not fit.
     """
     prompt = reflection_prompt(settings.system, settings.wording)
-    system, layout = prompt.section("system"), prompt.section("user")
+    system = prompt.section("system")
+    layout = prompt.section("user")
     limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)
     question = neutralize(parsed.trajectory.question.strip())
 

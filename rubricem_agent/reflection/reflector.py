@@ -267,7 +267,8 @@ class Reflector:
         key = parsed.trajectory.query_key
         pages = ShownText.in_trajectories([parsed.trajectory])
         refusals: dict[int, Refusal] = {}
-        chosen, item = None, None
+        chosen = None
+        item = None
         for index in rank(assessed):
             _, candidate_score, blocks = assessed[index]
             assert not isinstance(blocks, Refusal), "only candidates of valid form are ranked"
@@ -281,7 +282,8 @@ class Reflector:
                 outcome = await asyncio.to_thread(self._bank.write, reflection, pages=pages, is_late=is_late)
                 if not isinstance(outcome, Refusal):
                     self._latest[key] = max(step, self._latest.get(key, step))
-                    chosen, item = index, outcome
+                    chosen = index
+                    item = outcome
                     continue
                 refusals[index] = outcome
             elif refusal := await asyncio.to_thread(self._bank.refusal, reflection, pages=pages):

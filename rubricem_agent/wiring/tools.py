@@ -62,7 +62,8 @@ class OpenTools(NamedTuple):
 
 def open_cache(config: ToolsConfig) -> CacheStore:
     """The cache of the settings."""
-    cache, ttl = config.cache, config.cache.ttl_hours * 3600
+    cache = config.cache
+    ttl = config.cache.ttl_hours * 3600
     if cache.path is not None:
         return SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
     return InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
@@ -300,7 +301,8 @@ async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stac
         given = {name: environ[name] for name in server.environment}
         openers = [partial(open_stdio, server.command, server.arguments, given, timeout=server.timeout)]
     else:
-        token, urls = None, _BETWEEN_ADDRESSES.split(server.url or "")
+        token = None
+        urls = _BETWEEN_ADDRESSES.split(server.url or "")
         if server.token_variable is not None:
             for url in urls:
                 tool_key(server.token_variable, environ, url=url)
