@@ -18,8 +18,13 @@ from rubricem_env.tools.render import estimate_tokens
 PHASE = "policy"
 """The phase under which the cost of turns is recorded."""
 REFUSED = "the server refused to write the turn; ask something else or use another model"
-Exchange = tuple[str, str]
-"""A turn as the episode kept it, and what the policy read after it."""
+
+
+class Exchange(NamedTuple):
+    """A turn as the episode kept it, and what the policy read after it."""
+
+    turn: str
+    observation: str
 
 
 StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]
@@ -68,13 +73,13 @@ class TextConversation:
             timing=self._service.timing,
         )
         kept = emission.text[: parse_turn(emission.text).end]
-        self._exchanges.append((kept, ""))
+        self._exchanges.append(Exchange(kept, ""))
         self._size += estimate_tokens(kept)
         return emission
 
     def observe(self, text: str) -> None:
-        turn, observation = self._exchanges[-1]
-        self._exchanges[-1] = turn, observation + text
+        last = self._exchanges[-1]
+        self._exchanges[-1] = last._replace(observation=last.observation + text)
         self._size += estimate_tokens(text)
 
     def close(self) -> None:

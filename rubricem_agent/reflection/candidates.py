@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -55,8 +55,11 @@ _WHOLE = re.compile(
 )
 
 
-Blocks = tuple[str, str]
-"""The text of the two blocks, rubrics and takeaways, stripped."""
+class Blocks(NamedTuple):
+    """The text of the two blocks of a reflection, stripped."""
+
+    rubrics: str
+    takeaways: str
 
 
 def close_blocks(text: str) -> str:
@@ -89,9 +92,9 @@ def parse_blocks(text: str, *, repairs: bool = False) -> Blocks | Refusal:
             f"the reply is more than <{RUBRICS}> and then <{TAKEAWAYS}>; nothing else but a leading <think> is "
             "allowed.",
         )
-    blocks = (whole["rubrics"].strip(), whole["takeaways"].strip())
+    blocks = Blocks(rubrics=whole["rubrics"].strip(), takeaways=whole["takeaways"].strip())
     if not all(blocks):
-        empty = RUBRICS if not blocks[0] else TAKEAWAYS
+        empty = RUBRICS if not blocks.rubrics else TAKEAWAYS
         return Refusal("format", f"the block <{empty}> is empty.")
     return blocks
 
