@@ -1,4 +1,4 @@
-"""Prompt files, and the opening of the agent: rules as system message; references, question and form as user message.
+"""Reads prompt files, and writes the agent's opening: its system message and user message.
 
 A prompt file is Markdown in `prompts/`, known by its name and its hash, which is recorded with every result. A line
 `<!-- section: NAME -->` begins a named section; `{{name}}` is a placeholder. Only placeholders of the file itself are

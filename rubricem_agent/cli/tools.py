@@ -1,4 +1,4 @@
-"""`rubricem tools` serves the search tools over MCP or calls one; `rubricem corpus` indexes documents for them."""
+"""`rubricem tools` serves or calls the search tools; `rubricem corpus` indexes documents."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Turns finished teacher traces into training samples: reject, normalise, frame as a conversation, drop long ones.
+"""Filters finished teacher traces, and turns those that pass into training samples.
 
 Rejection reasons are the paper's four (section B.2) or ours; the report counts them apart. A normalised trace has
 <think> for the teacher's scratchpad, canonical tags and canonical tool calls. The folder of a run holds the samples,

@@ -1,4 +1,4 @@
-"""Generates traces in rounds of teacher turns and tool calls until every trace ends (paper, section B.2)."""
+"""Generates traces by rounds of teacher turns and tool calls (paper, section B.2)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The answer within what a policy wrote, how it was found, and what the judge reads of its citations.
+"""Extracts the answer from what a policy wrote, and removes citations as the mode asks.
 
 Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction is lossy on purpose: a box is taken
 even out of a long report, and it ends at the first closing brace.

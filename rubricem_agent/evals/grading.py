@@ -1,4 +1,4 @@
-"""How one answer is graded: what a grader asks of a judge or of a page, and what one graded answer comes to."""
+"""Grades one answer: what a grader asks of a judge or a page, and what the answer comes to."""
 
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Credit: from the stage scores of a group of rollouts to an advantage for every policy token.
+"""Assigns credit: from the stage scores of a group to an advantage for every policy token.
 
 The paper's section 2.3, in numpy alone; trainers and adapters call `credit_judged`, which calls
 `assign_credit`. `credit_methods.py` has the function of each method. The paper's, SS-GRPO:

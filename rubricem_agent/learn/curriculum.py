@@ -1,4 +1,4 @@
-"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D).
+"""The windowed curriculum: every question met twice, a window of steps apart (appendix D).
 
     step in window   1    2    3    4    5    6        window = 3
     batch            B1   B2   B3   B1   B2   B3

@@ -1,4 +1,4 @@
-"""Reflection work that runs behind the training loop and is trained on one step late (paper, appendix D).
+"""Reflection work behind the training loop, trained on one step late (paper, appendix D).
 
     deferred.launch(Ticket(step, key))           after judging, in step N: returns at once
     deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old

@@ -1,4 +1,4 @@
-"""The forward passes that play: over a KV cache of many conversations, which is kept between turns.
+"""The forward passes that sample, over a KV cache of many conversations kept between turns.
 
 `RowDecoder` has the cache, and a subclass runs the layers of its model over it. `Qwen3Decoder` reads the modules of
 a dense Qwen3, so weights in training are used as they are; unlike transformers' `generate`, it does not copy the cache

@@ -1,4 +1,4 @@
-"""Runs episodes with a policy: one (`run_episode`), or n attempts at each of m questions at once (`run_groups`)."""
+"""Runs episodes with a policy: one episode, or groups of attempts at many questions."""
 
 import asyncio
 import hashlib

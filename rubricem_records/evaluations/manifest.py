@@ -1,4 +1,4 @@
-"""What an evaluation is: everything that its numbers depend on, written beside its logs."""
+"""The manifest of an evaluation: everything that its numbers depend on."""
 
 from pathlib import Path
 from typing import Annotated

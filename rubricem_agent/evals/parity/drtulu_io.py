@@ -1,4 +1,4 @@
-"""DR Tulu's run records: the answer in them, their citations, and their form as DeepResearchBench articles.
+"""Reads DR Tulu's run records: their answers, their citations, and their form as articles.
 
 DR Tulu's citation conversion is lossy on purpose. `format_record` turns run records into DeepResearchBench articles
 with pre-scraped FACT citations. Because the agent's own traces replace FACT's extraction, deduplication and scraping,

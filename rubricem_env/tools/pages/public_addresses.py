@@ -1,4 +1,4 @@
-"""Which addresses a page may be fetched from: public ones, checked after resolution and then pinned."""
+"""Resolves the host of a page, refuses an address that is not public, and pins the address."""
 
 import asyncio
 import ipaddress
