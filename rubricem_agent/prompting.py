@@ -118,10 +118,10 @@ def _describe(name: str) -> str:
         return f"- {name}. Call it so: {call}"
     lines = [f"- {name}: {spec.description} Call it so: {call}"]
     if spec.parameters:
-        is_optional = not any(each.is_required for each in spec.parameters)
+        is_optional = not any(parameter.is_required for parameter in spec.parameters)
         lines.append(f"  {'Optional attributes' if is_optional else 'Attributes'} of the opening tag:")
         lines += [
-            f"  - {each.name}{' (required)' if each.is_required else ''}: {each.description}"
-            for each in spec.parameters
+            f"  - {parameter.name}{' (required)' if parameter.is_required else ''}: {parameter.description}"
+            for parameter in spec.parameters
         ]
     return "\n".join(lines)

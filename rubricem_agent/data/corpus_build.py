@@ -73,7 +73,7 @@ def build_index(
     with writing(folder, "Choose another folder with -o."):
         folder.mkdir(parents=True, exist_ok=True)
     present = read_manifest(folder)
-    others = [each.name for each in folder.iterdir() if each.name != _LOCK]
+    others = [file.name for file in folder.iterdir() if file.name != _LOCK]
     if present is None and others and not (folder / _LOCK).exists():
         raise ConfigError(f"{folder} holds other files, such as {sorted(others)[0]}. Choose a new folder with -o.")
     if present is not None and present.passage != passage:

@@ -109,7 +109,7 @@ def _without_tags(text: str, citations: CitationMode, *, sources: Sources) -> st
     for citation in find_citations(text):
         pieces += [text[position : citation.start], citation.claim]
         if citations == "numbered":
-            pieces += [f" [{numbers.setdefault(each, len(numbers) + 1)}]" for each in citation.ids]
+            pieces += [f" [{numbers.setdefault(snippet_id, len(numbers) + 1)}]" for snippet_id in citation.ids]
         position = citation.end
     plain = "".join((*pieces, text[position:]))
     urls = {source_id: source.url for source_id, source in sources.items()}

@@ -44,9 +44,9 @@ def convert_citations(text: str) -> tuple[str, dict[str, list[str]]]:
 
     def mark(citation: re.Match[str]) -> str:
         ids = citation["ids"].split(",")
-        for each in ids:
-            claims_by_id.setdefault(each, []).append(citation["claim"])
-        return f". {citation['claim']} {' '.join(f'[{each}]' for each in ids)}."
+        for source_id in ids:
+            claims_by_id.setdefault(source_id, []).append(citation["claim"])
+        return f". {citation['claim']} {' '.join(f'[{source_id}]' for source_id in ids)}."
 
     return _CITATION.sub(mark, text), claims_by_id
 
