@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from research.ablation import render_figure, result_cells, summarise
 from research.arena import render_arena
-from rubricem_agent.cli.terminal import Terminal, command, plain_table, run_command
+from rubricem_agent.cli.command import command, run_command
+from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_records.files.atomic_files import writing
 from rubricem_records.runs.expected_curves import make_expected

@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, plain_table, run_command
+from rubricem_agent.cli.command import command, run_command
+from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
 from rubricem_agent.learn.credit_methods import METHODS, CreditMode
 from rubricem_env.domain.base import NUM_STAGES, Stage

@@ -1,4 +1,4 @@
-"""The names of judges, policies and teachers on a command line: BACKEND, BACKEND:MODEL or BACKEND:MODEL@URL."""
+"""The names of judges, policies and teachers on a command line: BACKEND[:MODEL[@URL]]."""
 
 import re
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Prompt files, and the opening of the agent: rules as system message; references, question and form as user message.
+"""Reads prompt files, and writes the agent's opening: its system message and user message.
 
 A prompt file is Markdown in `prompts/`, known by its name and its hash, which is recorded with every result. A line
 `<!-- section: NAME -->` begins a named section; `{{name}}` is a placeholder. Only placeholders of the file itself are
@@ -71,7 +71,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     """
     names = set(_PLACEHOLDER.findall(text))
     if names != set(values):
-        missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
+        missing = sorted(names - set(values))
+        unknown = sorted(set(values) - names)
         raise ConfigError(f"the prompt's placeholders do not match the values: missing {missing}, unknown {unknown}.")
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
@@ -80,7 +81,7 @@ _SPECS: Mapping[str, ToolSpec] = MappingProxyType({spec.name: spec for spec in S
 
 
 Style = Literal["scaffold", "react"]
-"""How the agent works: in stages with rubrics of its own, or think and act with the same tools, the paper's comparison."""
+"""How the agent works: in stages with rubrics of its own, or, as the paper compares, by thought and action alone."""
 
 
 class AgentPrompt(NamedTuple):
@@ -117,10 +118,10 @@ def _describe(name: str) -> str:
         return f"- {name}. Call it so: {call}"
     lines = [f"- {name}: {spec.description} Call it so: {call}"]
     if spec.parameters:
-        is_optional = not any(each.is_required for each in spec.parameters)
+        is_optional = not any(parameter.is_required for parameter in spec.parameters)
         lines.append(f"  {'Optional attributes' if is_optional else 'Attributes'} of the opening tag:")
         lines += [
-            f"  - {each.name}{' (required)' if each.is_required else ''}: {each.description}"
-            for each in spec.parameters
+            f"  - {parameter.name}{' (required)' if parameter.is_required else ''}: {parameter.description}"
+            for parameter in spec.parameters
         ]
     return "\n".join(lines)

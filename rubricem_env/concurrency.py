@@ -1,4 +1,4 @@
-"""Coroutines that run together, an event loop in a thread for synchronous callers, and seeds from what is sampled."""
+"""Runs coroutines together, gives synchronous callers an event loop, and derives seeds."""
 
 import asyncio
 import hashlib

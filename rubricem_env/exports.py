@@ -1,4 +1,4 @@
-"""Public names of a package, listed once in its stub `__init__.pyi` and imported on first use.
+"""The public names of a package, listed in its stub `__init__.pyi` and imported on first use.
 
 Type checkers read the stub. At run time a name's module is imported when the name is first used, so that a package can
 offer names whose modules need optional libraries, and importing the package stays cheap.

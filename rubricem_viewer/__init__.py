@@ -1,4 +1,4 @@
-"""Recorded runs as pages."""
+"""Shows recorded runs as pages in a browser, or as one HTML file."""
 
 from rubricem_env.exports import lazy_exports
 

@@ -12,7 +12,8 @@ from rubricem_viewer.api.evaluations import ExampleRow
 from rubricem_viewer.line_follower import LineFollower, LineSpan, read_bytes
 from rubricem_viewer.refusals import NotThereError
 
-ANSWER_CHARS, QUESTION_CHARS = 300, 500
+ANSWER_CHARS = 300
+QUESTION_CHARS = 500
 
 
 class AnswerIndex:

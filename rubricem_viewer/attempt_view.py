@@ -37,8 +37,10 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> T
         place = int(record.table.rows["group"][number])
         own = make_row(record, number)
         attempts = record.table.rows["attempt"][record.table.of_group(place)].tolist()
-        entry, group = record.read_rollout(number), record.read_group(place)
-    rollout, parsed = entry.rollout, parse_trajectory(entry.rollout.trajectory)
+        entry = record.read_rollout(number)
+        group = record.read_group(place)
+    rollout = entry.rollout
+    parsed = parse_trajectory(rollout.trajectory)
     policy_pieces = select_policy_pieces(cut_trajectory(parsed))
     return view_trajectory(parsed, own, from_element=from_element).model_copy(
         update={
@@ -74,7 +76,8 @@ def view_element(run: RunFolder, rollout_id: str, index: int, *, offset: int) ->
     text = pieces[index].text
     start = character_at(text, min(offset, count_units(text)))
     end = start + MAX_TEXT
-    first, after = (count_units(text[:start]), count_units(text[:end]) if end < len(text) else None)
+    first = count_units(text[:start])
+    after = count_units(text[:end]) if end < len(text) else None
     return ElementText(index=index, offset=first, text=text[start:end], next_offset=after)
 
 

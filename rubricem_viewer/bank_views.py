@@ -74,7 +74,9 @@ class BankViews:
                     f"{reflection.question}\n{reflection.rubrics}\n{reflection.takeaways}".casefold()
                     for reflection in reflections
                 ]
-            counts, items, folded = self._counts, self._items, self._folded
+            counts = self._counts
+            items = self._items
+            folded = self._folded
         if wanted and folded:
             items = [item for item, words in zip(items, folded, strict=True) if wanted in words]
         return counts, items if status is None else [item for item in items if item.status == status]
@@ -123,7 +125,8 @@ class BankViews:
         counts = self._uses()
         with self._record.lock:
             uses, gain, num_compared = find_uses(self._record, number, key=item.key)
-        reflection, score = item.reflection, item.reflection.score
+        reflection = item.reflection
+        score = reflection.score
         return BankItemView(
             row=_row(item, counts[number]),
             rubrics=reflection.rubrics[:MAX_TEXT],

@@ -13,8 +13,12 @@ from rubricem_viewer.api.figures import Comparison, Curve, Figure
 from rubricem_viewer.api.runs import RunCard
 from rubricem_viewer.refusals import UnreadableRunError
 
-HELD_OUT, JUDGE, POLICY, COST = "Held-out quality", "Judge against truth", "The policy", "Reflections and cost"
-SHARE, FROM_ZERO = (0.0, 1.0), (0.0,)
+HELD_OUT = "Held-out quality"
+JUDGE = "Judge against truth"
+POLICY = "The policy"
+COST = "Reflections and cost"
+SHARE = (0.0, 1.0)
+FROM_ZERO = (0.0,)
 NATS = "nats a token"
 
 

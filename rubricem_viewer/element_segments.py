@@ -24,6 +24,15 @@ _KINDS: dict[str, ElementKind] = {
 _FRAME = re.compile(r"^\s*<tool_output[^>]*>\n?|\n?</tool_output>\s*$")
 
 
+class ElementSection(NamedTuple):
+    """A named part of an element, such as the goal of a plan."""
+
+    name: str
+    start: int
+    """Where its text begins in the element's text."""
+    end: int
+
+
 class ElementSegment(NamedTuple):
     """One element of a trajectory before it is put into the words of the API."""
 
@@ -34,8 +43,8 @@ class ElementSegment(NamedTuple):
     start: int = -1
     """Where its text begins in the policy's text; -1 for what is no part of that."""
     is_closed: bool = True
-    sections: tuple[tuple[str, int, int], ...] = ()
-    """Parts of a plan or a review: name, start and end in the text."""
+    sections: tuple[ElementSection, ...] = ()
+    """The parts of a plan or a review."""
     call: ToolCall | None = None
     segment: Segment | None = None
     """The recorded segment of a tool's answer."""
@@ -49,7 +58,10 @@ def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
     """All pieces in the order of the record."""
     stage_at = stage_lookup(parsed.spans)
     pieces: list[ElementSegment] = []
-    turns, number, turn_start, position = parsed.turns, 0, 0, 0
+    turns = parsed.turns
+    number = 0
+    turn_start = 0
+    position = 0
     for segment in parsed.trajectory.segments:
         last_stage = stage_at(max(turn_start - 1, 0))
         if segment.origin is Origin.PROMPT:
@@ -78,9 +90,9 @@ def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], Stage]) -> Itera
         if start < end:
             yield ElementSegment("text", turn.text[start:end], turn.number, stage_at(begin + start), begin + start)
 
-    at = 0
+    done = 0
     for block in turn.blocks:
-        yield from loose(at, block.start)
+        yield from loose(done, block.start)
         start, end = _stripped(turn.text, block.inner_start, block.inner_end)
         kind = _KINDS.get(block.name, "text")
         yield ElementSegment(
@@ -88,18 +100,18 @@ def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], Stage]) -> Itera
             turn.text[start:end],
             turn.number,
             stage_at(begin + block.start),
-            begin + start,
-            block.is_closed,
-            tuple(_section(turn.text, part, start) for part in block.sections),
-            turn.call if kind == "call" else None,
+            start=begin + start,
+            is_closed=block.is_closed,
+            sections=tuple(_section(turn.text, part, start) for part in block.sections),
+            call=turn.call if kind == "call" else None,
         )
-        at = block.end
-    yield from loose(at, len(turn.text))
+        done = block.end
+    yield from loose(done, len(turn.text))
 
 
-def _section(text: str, block: Block, origin: int) -> tuple[str, int, int]:
+def _section(text: str, block: Block, origin: int) -> ElementSection:
     start, end = _stripped(text, block.inner_start, block.inner_end)
-    return block.name, start - origin, end - origin
+    return ElementSection(block.name, start - origin, end - origin)
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

@@ -42,12 +42,12 @@ def make_elements(
                 closed=piece.is_closed,
                 sections=tuple(
                     SectionView(
-                        name=name,
-                        text=piece.text[start:end][:MAX_TEXT],
-                        start=count_units(piece.text[:start]),
-                        end=count_units(piece.text[:end]),
+                        name=section.name,
+                        text=piece.text[section.start : section.end][:MAX_TEXT],
+                        start=count_units(piece.text[: section.start]),
+                        end=count_units(piece.text[: section.end]),
                     )
-                    for name, start, end in piece.sections
+                    for section in piece.sections
                 ),
                 call=piece.call.model_copy(update={"query": piece.call.query[:MAX_TEXT]}) if piece.call else None,
                 repeated=number in calls and first_calls[calls[number]] != number,

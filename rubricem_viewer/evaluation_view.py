@@ -25,7 +25,8 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> Evaluat
     """
     manifest = read_manifest(run.folder)
     scores = stored_scores(run)
-    agent, rows = manifest.agent, run.answers.rows()
+    agent = manifest.agent
+    rows = run.answers.rows()
     blank = EvaluationView(
         title=manifest.title,
         mode=manifest.label,

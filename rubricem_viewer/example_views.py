@@ -15,7 +15,9 @@ from rubricem_viewer.run_folder import RunFolder, stored_scores
 from rubricem_viewer.shown_numbers import number_or_none
 from rubricem_viewer.trajectory_view import view_trajectory
 
-MAX_REPLY, MAX_GIVEN, MAX_REPLIES = 8_000, 50_000, 500
+MAX_REPLY = 8_000
+MAX_GIVEN = 50_000
+MAX_REPLIES = 500
 
 
 class ExampleFilter(PageFilter):

@@ -10,7 +10,8 @@ from rubricem_viewer.stage_views import rubrics_of
 from rubricem_viewer.trajectory_rows import make_row
 from rubricem_viewer.trajectory_view import MAX_QUESTION
 
-OPENING_CHARS, ANSWER_CHARS = 400, 2_000
+OPENING_CHARS = 400
+ANSWER_CHARS = 2_000
 
 
 def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> GroupView:

@@ -99,7 +99,9 @@ class LineFollower(Generic[LineT]):
 
     def _begin(self, header: Header | None, offset: int) -> bool:
         is_restarted = self._offset > 0
-        self.header, self._offset, self.damaged = header, offset, 0
+        self.header = header
+        self._offset = offset
+        self.damaged = 0
         return is_restarted
 
 

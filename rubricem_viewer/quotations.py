@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.scaffold.parsed import ParsedTrajectory
@@ -13,29 +14,36 @@ _QUOTED = re.compile(r'“([^”]{2,400})”|"([^"]{2,400})"|«([^»]{2,400})»'
 
 _MOST = 8
 
-PolicyPieces = Sequence[tuple[int, ElementSegment]]
-"""The policy's pieces with their numbers, by where they begin in its text."""
+
+class PolicyPiece(NamedTuple):
+    """An element that the policy wrote, with its number among all elements."""
+
+    number: int
+    element: ElementSegment
 
 
-def select_policy_pieces(pieces: Sequence[ElementSegment]) -> PolicyPieces:
-    return [(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
+def select_policy_pieces(pieces: Sequence[ElementSegment]) -> Sequence[PolicyPiece]:
+    """The elements that the policy wrote, by where they begin in its text."""
+    return [PolicyPiece(number, piece) for number, piece in enumerate(pieces) if piece.start >= 0]
 
 
-def locate(policy_pieces: PolicyPieces, start: int, end: int) -> Passage | None:
+def locate(policy_pieces: Sequence[PolicyPiece], start: int, end: int) -> Passage | None:
     """A range of the policy's text as a passage of an element; None where it begins between two of them."""
-    for number, piece in policy_pieces:
-        if piece.start <= start < piece.end:
-            first, last = (count_units(piece.text[: min(at, piece.end) - piece.start]) for at in (start, end))
+    for number, element in policy_pieces:
+        if element.start <= start < element.end:
+            first = count_units(element.text[: start - element.start])
+            last = count_units(element.text[: min(end, element.end) - element.start])
             return Passage(element=number, start=first, end=last)
     return None
 
 
 def find_quotations(
-    reason: str, parsed: ParsedTrajectory, stage: Stage, *, policy_pieces: PolicyPieces
+    reason: str, parsed: ParsedTrajectory, stage: Stage, *, policy_pieces: Sequence[PolicyPiece]
 ) -> tuple[Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
     passages = []
-    text, within = parsed.policy_text, parsed.spans.get(stage)
+    text = parsed.policy_text
+    within = parsed.spans.get(stage)
     for groups in _QUOTED.findall(reason)[:_MOST]:
         quoted = next(filter(None, groups)).strip().rstrip("….")
         start = text.find(quoted, within.start, within.end) if within else -1

@@ -71,7 +71,8 @@ def _training_card(run: RunFolder) -> RunCard:
 
 
 def _standing(run: RunFolder, read: RecordedRun, last: StepLine | None) -> Standing:
-    planned, step = _planned(read), last.step if last else 0
+    planned = _planned(read)
+    step = last.step if last else 0
     if planned is not None and step >= planned:
         return "finished"
     patience = max(PATIENCE, 4 * sum(last.seconds.values()) if last else 0.0)

@@ -56,7 +56,8 @@ class RunFolder:
         mark = tuple(_mark(self.folder / name) for name in (METRICS_FILE, SETTINGS_FILE))
         with self._lock:
             if self._run is None or mark != self._mark:
-                self._run, self._mark = read_run(self.folder), mark
+                self._run = read_run(self.folder)
+                self._mark = mark
             return self._run
 
     @property

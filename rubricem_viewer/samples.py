@@ -21,13 +21,18 @@ from rubricem_viewer.rubric_history import view_history
 from rubricem_viewer.run_folder import RunFolder
 from rubricem_viewer.token_page import list_tokens
 
-QUESTIONS, LESSONS = 8, 40
+QUESTIONS = 8
+LESSONS = 40
 
-TOKEN_VIEWS, TOKENS = 8, 2_000
-"""How many attempts are shown as tokens too, and how many tokens of each."""
+TOKEN_VIEWS = 8
+"""How many attempts are shown as tokens too."""
+TOKENS = 2_000
+"""How many tokens of each are shown."""
 
-LARGEST, ROOM = 300_000, 4_000_000
-"""Characters of one attempt as JSON, and of all together."""
+LARGEST = 300_000
+"""The most characters of one attempt as JSON."""
+ROOM = 4_000_000
+"""The most characters of all attempts together."""
 
 RowT = TypeVar("RowT", bound=Frozen)
 

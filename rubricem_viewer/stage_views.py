@@ -1,13 +1,13 @@
 """The stages of a recorded attempt with their scores."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_viewer.api.trajectories import ScoreView, StageView
-from rubricem_viewer.quotations import PolicyPieces, find_quotations
+from rubricem_viewer.quotations import PolicyPiece, find_quotations
 from rubricem_viewer.shown_numbers import number_or_none
 
 
@@ -18,13 +18,18 @@ def rubrics_of(group: GroupEntry) -> dict[str, Rubric]:
 
 
 def stage_views(
-    entry: RolloutEntry, parsed: ParsedTrajectory, *, rubrics: Mapping[str, Rubric], policy_pieces: PolicyPieces
+    entry: RolloutEntry,
+    parsed: ParsedTrajectory,
+    *,
+    rubrics: Mapping[str, Rubric],
+    policy_pieces: Sequence[PolicyPiece],
 ) -> tuple[StageView, ...]:
     """All four stages of a rollout, in their order."""
     rubric_scores = {score.rubric_id: score for score in entry.judged.rubric_scores}
     views = []
     for stage in STAGES:
-        index, outcome = stage.position, entry.judged.judgement.outcome(stage)
+        index = stage.position
+        outcome = entry.judged.judgement.outcome(stage)
         judged = [rubric for rubric in rubrics.values() if rubric.stage is stage and rubric.id in rubric_scores]
         views.append(
             StageView(

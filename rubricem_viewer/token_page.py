@@ -19,7 +19,8 @@ def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> 
         NotThereError: there is none of that id.
         FileFormatError: the recorded tokens are damaged.
     """
-    entry, vocabulary = read_entry(run, rollout_id), _vocabulary(run.folder)
+    entry = read_entry(run, rollout_id)
+    vocabulary = _vocabulary(run.folder)
     if entry.tokens is None:
         return TokenPage(total=0, offset=0, prompt_length=0, texts=(), stages=(), logprobs=(), advantages=())
     ids, stages, logprobs = (column[offset : offset + limit].tolist() for column in entry.tokens.unpack())

@@ -1,5 +1,6 @@
 """Shows what a trajectory says by itself, without a judge."""
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from rubricem_env.scaffold.claims import unfounded_claims
@@ -8,7 +9,7 @@ from rubricem_env.scaffold.violation import STRICT
 from rubricem_viewer.api.trajectories import Passage, TrajectoryRow, TrajectoryView, ViolationView
 from rubricem_viewer.element_segments import cut_trajectory
 from rubricem_viewer.elements import make_elements
-from rubricem_viewer.quotations import PolicyPieces, locate, select_policy_pieces
+from rubricem_viewer.quotations import PolicyPiece, locate, select_policy_pieces
 
 MAX_VIOLATIONS = 500
 
@@ -30,13 +31,13 @@ def view_trajectory(parsed: ParsedTrajectory, row: TrajectoryRow, *, from_elemen
     )
 
 
-def _begin(policy_pieces: PolicyPieces, start: int) -> Passage | None:
+def _begin(policy_pieces: Sequence[PolicyPiece], start: int) -> Passage | None:
     """Where something begins: in an element, or at the start of the next one."""
-    following = next(((number, piece) for number, piece in policy_pieces if start < piece.end), None)
-    return locate([following], max(start, following[1].start), start) if following else None
+    following = next((piece for piece in policy_pieces if start < piece.element.end), None)
+    return locate([following], max(start, following.element.start), start) if following else None
 
 
-def _violations(parsed: ParsedTrajectory, policy_pieces: PolicyPieces) -> tuple[ViolationView, ...]:
+def _violations(parsed: ParsedTrajectory, policy_pieces: Sequence[PolicyPiece]) -> tuple[ViolationView, ...]:
     starts = [0, *accumulate(len(turn.text) for turn in parsed.turns)]
     return tuple(
         ViolationView(

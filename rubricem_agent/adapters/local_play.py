@@ -21,7 +21,8 @@ from rubricem_records.rollouts.sampling import Sampling
 @contextmanager
 def plain(model: Any) -> Iterator[None]:
     """The model in evaluation, in the type of its weights: accelerate's forward pass, which may round, is put aside."""
-    was_training, wrapped = model.training, vars(model).pop("forward", None)
+    was_training = model.training
+    wrapped = vars(model).pop("forward", None)
     model.eval()
     try:
         yield

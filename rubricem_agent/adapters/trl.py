@@ -181,7 +181,7 @@ class StageGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL 
 
 def _stage_reward(stage: Stage) -> Callable[..., list[float | None]]:
     def reward(judgement: Sequence[Judgement], **_: Any) -> list[float | None]:
-        return [each.score(stage) for each in judgement]
+        return [rollout_judgement.score(stage) for rollout_judgement in judgement]
 
     reward.__name__ = f"{stage.value}_score"
     return reward

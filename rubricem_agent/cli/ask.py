@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, open_out
+from rubricem_agent.cli.command import ProbeOption, command
+from rubricem_agent.cli.output_files import open_out
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.model_names import POLICY_NAMES, SCRIPTED
@@ -238,7 +240,7 @@ async def _run_attempts(
     attempts: int,
     probe: bool,
 ) -> tuple[list[Rollout], list[str], float]:
-    """All attempts in order, of which one that fails is the last, the lessons from them, and the known cost in dollars."""
+    """All attempts in order, where a failed one is the last, their lessons, and the known cost in dollars."""
     finished: list[Rollout] = []
     learned: list[str] = []
     choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}

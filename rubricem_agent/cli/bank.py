@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.bank import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import export_items, import_items
@@ -242,7 +243,8 @@ def _show_items(terminal: Terminal, items: Iterable[tuple[BankItem, float | None
 def _describe_item(item: BankItem, history: list[int]) -> str:
     """The texts, scores and origin of an item; `history` has the numbers of all items on its question."""
     reflection = item.reflection
-    score, origin = reflection.score, reflection.provenance
+    score = reflection.score
+    origin = reflection.provenance
     judged = (
         "not judged"
         if score is None

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.command import INCOMPLETE, PriceOption, ProbeOption, command
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, agreement_cells, open_judge
-from rubricem_agent.cli.terminal import INCOMPLETE, PriceOption, ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.evals.costs import cost_cells
 from rubricem_agent.model_names import RULES
@@ -103,22 +104,26 @@ def _calibrate_prompts(
     for pair in pairs:
         manifest = pair[0].manifest
         with terminal.bar(f"judging {manifest.benchmark} twice", 2 * len(manifest.inputs.ids)) as advance:
-            found = asyncio.run(compare_prompts(pair, lambda phase, failure: advance(1)))
-        if isinstance(found, str):
-            failures.append(found)
+            comparison = asyncio.run(compare_prompts(pair, lambda phase, failure: advance(1)))
+        if isinstance(comparison, str):
+            failures.append(comparison)
         else:
-            results.append(found)
+            results.append(comparison)
     heads = ("benchmark", "judge", "answers", "verdicts", "same", "kappa", "own minus official, points")
     terminal.show(plain_table(*heads, rows=map(_wording_row, results)))
     for failure in failures:
         terminal.warn(failure)
-    missing = sum(one.missing for one in results)
+    missing = sum(comparison.missing for comparison in results)
     if missing:
         terminal.warn(
             f"{missing} answers lack a grade in one of the wordings. Run the same command to try outages again."
         )
-    brief = "\n".join(f"{one.kappa:.2f}\t{one.benchmark}" for one in results)
-    terminal.close([one.model_dump(mode="json") for one in results], f"the verdicts are in {options.out}.", brief=brief)
+    brief = "\n".join(f"{comparison.kappa:.2f}\t{comparison.benchmark}" for comparison in results)
+    terminal.close(
+        [comparison.model_dump(mode="json") for comparison in results],
+        f"the verdicts are in {options.out}.",
+        brief=brief,
+    )
     if failures or missing:
         raise typer.Exit(INCOMPLETE)
 
@@ -206,7 +211,9 @@ def read_examples(file: Path) -> list[LabelledExample]:
 def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
     try:
         row = json.loads(line)
-        trajectory, rubric, label = row["trajectory"], row["rubric"], row["label"]
+        trajectory = row["trajectory"]
+        rubric = row["rubric"]
+        label = row["label"]
     except (ValueError, KeyError, TypeError, RecursionError) as cause:
         raise FileFormatError(f"{where} is not an example; it needs trajectory, rubric and label.") from cause
     is_named = isinstance(trajectory, str)

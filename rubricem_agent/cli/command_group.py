@@ -68,7 +68,8 @@ def load_command(entry_point: EntryPoint) -> Any:
     Raises:
         BoundaryError: it cannot be imported, or is none. The message names the package.
     """
-    name, package = entry_point.name, _package_of(entry_point)
+    name = entry_point.name
+    package = _package_of(entry_point)
     with boundary(BoundaryError, f"load the command {name!r} of the package {package}"):
         target: typer.Typer | Callable[..., None] = entry_point.load()
         app = target

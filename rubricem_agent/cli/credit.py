@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.command import command
 from rubricem_agent.cli.credit_file import read_credit_file
-from rubricem_agent.cli.terminal import Terminal, command, plain_table
+from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.learn.credit import assign_credit
 from rubricem_env.domain.base import STAGES
 

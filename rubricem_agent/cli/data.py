@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import INCOMPLETE, ProbeOption, Terminal, command, inert, open_out, plain_table
+from rubricem_agent.cli.command import INCOMPLETE, ProbeOption, command
+from rubricem_agent.cli.output_files import open_out
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.data.base import RepliesPending
@@ -103,16 +105,16 @@ def teach(
         terminal.warn(f"stopped: {stop} The traces so far are in {out}.")
         raise typer.Exit(1) from stop
     samples = str(out / SAMPLES_FILE)
-    found = harvested.report
-    _show_report(found, terminal)
+    rejections = harvested.report
+    _show_report(rejections, terminal)
     train = f"python -m rubricem_trainers.fine_tuning.sft --config sft_qwen3_8b model=FOLDER samples={samples}"
     advice = f"Samples: {samples}. Train a model on them with: {train}"
     terminal.close(
-        {"samples": samples, **found.model_dump(mode="json")},
-        advice if found.accepted else "No trace was accepted, so there is nothing to train on.",
+        {"samples": samples, **rejections.model_dump(mode="json")},
+        advice if rejections.accepted else "No trace was accepted, so there is nothing to train on.",
         brief=samples,
     )
-    if found.failed:
+    if rejections.failed:
         terminal.warn("run the same command again to ask the questions that failed.")
         raise typer.Exit(INCOMPLETE)
 
@@ -170,7 +172,8 @@ def prepare(
     source: Annotated[
         str,
         typer.Argument(
-            help="A JSONL, JSON or parquet file, or hf:OWNER/NAME/FILE@REVISION on the hub; its last two parts may be left out."
+            help="A JSONL, JSON or parquet file, or hf:OWNER/NAME/FILE@REVISION on the hub; its last two parts may be "
+            "left out."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, one question a line.")],
@@ -209,7 +212,9 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     tasks, _ = read_questions(config)
     # A trace searches in every round but the last, which answers.
     searches = search_costs(config.tools, len(tasks) * (config.max_rounds - 1))
-    costs: dict[str, Spent | None] = {one.stage: Spent(usage=one.usage, dollars=one.dollars) for one in searches}
+    costs: dict[str, Spent | None] = {
+        search.stage: Spent(usage=search.usage, dollars=search.dollars) for search in searches
+    }
     if spec.backend == SCRIPTED:
         return len(tasks), {**costs, "expected": None, "at most": None}
     expected, at_most = estimate(tasks, prompts_of(config), model=spec.model, prices=teacher_prices(config))

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, open_out
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.output_files import open_out
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.wiring.tools import open_tools, over_mcp
 from rubricem_env.domain.errors import ConfigError, MissingExtraError

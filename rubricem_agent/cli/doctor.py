@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 from packaging.requirements import Requirement
 from rich.markup import escape
 
-from rubricem_agent.cli.terminal import Terminal, command, plain_table
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.tools.engines import ENGINES
 

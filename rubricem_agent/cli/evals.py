@@ -10,7 +10,9 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from rubricem_agent.cli.terminal import INCOMPLETE, Terminal, command, open_out, plain_table, write_out
+from rubricem_agent.cli.command import INCOMPLETE, command
+from rubricem_agent.cli.output_files import open_out, write_out
+from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.evals.costs import cost_cells
 from rubricem_agent.evals.report import Summary, percent, print_summary, render_page, summarize
 from rubricem_agent.evals.runner import Listener, RunPhase

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.cli.trajectory_rows import read_trajectory_rows
 from rubricem_env.domain.base import STAGES, Span
 from rubricem_env.domain.errors import FileFormatError

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from rubricem_agent.cli.command import ProbeOption, command
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, open_judge
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.cli.trajectory_rows import read_trajectory_rows
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.base import STAGES

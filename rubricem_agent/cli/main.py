@@ -8,6 +8,7 @@ import typer
 from rubricem_agent.cli.ask import ask
 from rubricem_agent.cli.bank import bank_app
 from rubricem_agent.cli.calibrate import calibrate
+from rubricem_agent.cli.command import run_app
 from rubricem_agent.cli.command_group import CommandGroup
 from rubricem_agent.cli.credit import credit
 from rubricem_agent.cli.data import data_app
@@ -21,7 +22,6 @@ from rubricem_agent.cli.parity import parity
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.push import push
 from rubricem_agent.cli.report import report
-from rubricem_agent.cli.terminal import run_app
 from rubricem_agent.cli.tools import corpus_app, tools_app
 from rubricem_agent.cli.view import view
 from rubricem_env import __version__

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.evals.parity.replay import AGREED, DISAGREED, UNREADABLE, replay
 from rubricem_env.domain.errors import FileFormatError
 

@@ -9,8 +9,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from rubricem_agent.cli.command import ProbeOption, command
 from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command, inert, plain_table
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.base import Stage
@@ -42,8 +43,8 @@ def probe(
     recorded = read_attempts(run)
     generator = open_generator(seed, "probe", len(recorded))
     chosen = sorted(generator.choice(len(recorded), size=min(sample, len(recorded)), replace=False).tolist())
-    asked = [recorded[index] for index in chosen]
-    padding, agreement = asyncio.run(_probe(asked, JudgeConfig(judge=judge), probe=not no_probe))
+    attempts = [recorded[index] for index in chosen]
+    padding, agreement = asyncio.run(_probe(attempts, JudgeConfig(judge=judge), probe=not no_probe))
     length = length_correlation(recorded)
     own = ", ".join(sorted({group.judge for group, _ in recorded if group.judge})) or "unknown"
     cells = ["-" if value is None else f"{value:+.3f}" for value in (length, padding)]
@@ -52,14 +53,14 @@ def probe(
     terminal.show(plain_table(*heads, rows=rows))
     kappa = agreement_cells(agreement)[3]
     document = {
-        "attempts": len(asked),
+        "attempts": len(attempts),
         "length_correlation": length,
         "padding_gain": padding,
         "agreement": agreement._asdict(),
         "judges": own,
         "asked": judge,
     }
-    terminal.close(document, {"judge": judge, "attempts": len(asked), "kappa": kappa}, brief=kappa)
+    terminal.close(document, {"judge": judge, "attempts": len(attempts), "kappa": kappa}, brief=kappa)
 
 
 def read_attempts(run: Path) -> list[Recorded]:
@@ -85,7 +86,7 @@ def read_attempts(run: Path) -> list[Recorded]:
 
 
 async def _probe(attempts: Sequence[Recorded], config: JudgeConfig, *, probe: bool) -> tuple[float | None, Agreement]:
-    """What empty words at an answer's end add to its score (0 is fair), and the agreement of recorded scores with new ones."""
+    """What empty words at an answer's end add to its score (0 is fair), and how far recorded and new scores agree."""
     async with open_judge(config, probe=probe) as built:
         results = await run_together(_probe_one(built.judge, group, entry) for group, entry in attempts)
     gains = [gain for gain, _ in results if gain is not None]
@@ -98,12 +99,12 @@ async def _probe_one(
     trajectory = entry.rollout.trajectory
     parsed = parse_trajectory(trajectory)
     there = present_stages(parsed)
-    asked = tuple(rubric for rubric in group.rubrics if rubric.stage in there)
+    rubrics = tuple(rubric for rubric in group.rubrics if rubric.stage in there)
     (gain,) = await probe_length(judge, [trajectory], rubrics=group.rubrics)
-    found = await judge.score(ScoringRequest(group.question, parsed, asked))
+    scores = await judge.score(ScoringRequest(group.question, parsed, rubrics))
     recorded = {score.rubric_id: score.rounded for score in entry.judged.rubric_scores}
     return gain, [
-        (score, found.rubric_scores[key].rounded) for key, score in recorded.items() if key in found.rubric_scores
+        (score, scores.rubric_scores[key].rounded) for key, score in recorded.items() if key in scores.rubric_scores
     ]
 
 

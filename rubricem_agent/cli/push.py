@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, inert, plain_table
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.wiring.hub import CARD, plan_upload, send_upload
 
 

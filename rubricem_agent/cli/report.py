@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, write_out
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.output_files import write_out
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_viewer.report import render_report
 
 

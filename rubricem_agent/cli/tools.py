@@ -1,4 +1,4 @@
-"""`rubricem tools`: serve the search tools over MCP, or call one by hand. `rubricem corpus`: index documents for them."""
+"""`rubricem tools` serves or calls the search tools; `rubricem corpus` indexes documents."""
 
 import asyncio
 import os
@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 from pydantic import SecretStr
 
-from rubricem_agent.cli.terminal import Terminal, command, inert, to_json
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, inert, to_json
 from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_tools_config
 from rubricem_agent.wiring.corpus import build_corpus
 from rubricem_agent.wiring.models import naming
@@ -74,7 +75,8 @@ def call(
     config: ConfigOption = None,
 ) -> None:
     """Call one tool and print the text that a policy would get. Exit code 1 means that the call failed."""
-    settings, environ = _settings(config, backend), dict(os.environ)
+    settings = _settings(config, backend)
+    environ = dict(os.environ)
     if url is not None:
         settings = settings.model_copy(update={"remote": RemoteToolsConfig(url=url)})
         environ = naming(environ, TOKEN_VARIABLE, url)
@@ -126,7 +128,7 @@ def build(
 ) -> None:
     """Index documents, so that `--tools INDEX` searches them.
 
-    The same command goes on after a kill, reads files again that are new or have changed, and drops those that are gone.
+    The same command resumes after a kill. It reads files that are new or have changed, and drops those that are gone.
     """
     with terminal.progress() as bars:
         task = bars.add_task("passages", total=None)

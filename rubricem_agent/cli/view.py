@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import Terminal, command, to_json
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal, to_json
 from rubricem_agent.wiring.viewer import serve_viewer
 
 

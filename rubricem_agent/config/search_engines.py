@@ -1,7 +1,6 @@
 """The settings of the engines behind the search tools."""
 
 from collections.abc import Mapping
-from operator import not_
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -26,7 +25,7 @@ class EngineConfig(Frozen):
     """Dollars per call in addition to tokens, for the budget; None takes the engine's usual fee."""
     rates: RateConfig | None = None
     """None takes the engine's usual ones."""
-    then: Annotated[tuple[Self, ...], Field(exclude_if=not_)] = ()
+    then: tuple[Self, ...] = ()
     """The engines that stand in, in their order, where this one is out of money, down or too busy."""
 
     @model_validator(mode="before")
@@ -87,7 +86,7 @@ SCHOLAR: Final = "semantic_scholar"
 class SnippetSearchConfig(EngineConfig):
     """The engine behind snippet_search; `snippet_search = ["semantic_scholar", "openalex"]` is an order."""
 
-    engine: Annotated[Literal["semantic_scholar", "openalex", "arxiv"], Field(exclude_if=SCHOLAR.__eq__)] = SCHOLAR
+    engine: Literal["semantic_scholar", "openalex", "arxiv"] = SCHOLAR
     url: str = ENGINES[SCHOLAR].url
     """Another address of the engine; the one of Semantic Scholar stands for each engine's own."""
 

@@ -48,6 +48,9 @@ class TeacherConfig(Frozen):
     rates: Rates = Rates()
     ceilings: SpendLimits = SpendLimits()
     price: tuple[Dollars, Dollars] | None = None
-    """Dollars for a million tokens read and written, in place of the list price; batch jobs pay half of a list price."""
+    """Dollars for a million tokens read and written, in place of the list price.
+
+    Batch jobs pay half of a list price.
+    """
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""

@@ -1,10 +1,7 @@
 """What passes between a run that generates teacher data and its teacher: questions, traces and replies."""
 
-import operator
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Protocol
-
-from pydantic import Field
+from typing import NamedTuple, Protocol
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import RubricEMError
@@ -46,7 +43,7 @@ class TurnReply(Frozen):
     id: Text
     text: Text = ""
     error: Text = ""
-    outage: Annotated[bool, Field(exclude_if=operator.not_)] = False
+    outage: bool = False
     """Whether the error is the server's, and says nothing of the trace."""
 
 

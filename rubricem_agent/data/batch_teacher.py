@@ -1,6 +1,6 @@
 """A teacher that answers in batches: all turns of a round go out as a file of requests, replies come back as a file.
 
-    requests-0001.jsonl   {"id": "q7.1", "system": "...", "prompt": "...", "temperature": 1.0, "max_output_tokens": 8192}
+    requests-0001.jsonl   {"id": "q7.1", "system": "...", "prompt": "...", "temperature": 1, "max_output_tokens": 8192}
     replies-0001.jsonl    {"id": "q7.1", "text": "..."}  or  {"id": "q7.1", "error": "why there is none"}
 
 Any batch system can write the replies. A reply file has the number of its request file and is read as soon as it
@@ -101,7 +101,8 @@ class BatchTeacher:
     ) -> None:
         """`carry` answers the unanswered request files; without it, people or another batch system answer them.
 
-        `affordable` says how many of the requests, from the first, may be posted as one file before their cost is known.
+        `affordable` says how many of the requests, from the first, may be posted as one file before their cost is
+        known.
         """
         self._affordable = affordable
         self.name = name
@@ -114,10 +115,10 @@ class BatchTeacher:
 
     async def write(self, pending: Sequence[Trace]) -> Sequence[TurnReply]:
         requests = (line for path in _request_files(self._folder) for line in read_requests(path))
-        asked = {str(line["id"]): str(line["prompt"]) for line in requests}
+        prompts = {str(line["id"]): str(line["prompt"]) for line in requests}
         for trace in pending:
             # A first prompt holds the question and nothing that happens later: under its id it is the same each time.
-            if trace.round == 1 and asked.get(trace.next_id, wanted := self._prompts.request(trace).prompt) != wanted:
+            if trace.round == 1 and prompts.get(trace.next_id, wanted := self._prompts.request(trace).prompt) != wanted:
                 raise ConfigError(
                     f"{self._folder} has asked for {trace.next_id!r} with another prompt, and would be answered with "
                     "what was said to that one. Give these questions ids of their own, or use another folder."
@@ -128,7 +129,7 @@ class BatchTeacher:
         new = {
             trace.next_id: self._prompts.request(trace)
             for trace in pending
-            if trace.next_id not in asked or trace.next_id in lost
+            if trace.next_id not in prompts or trace.next_id in lost
         }
         if self._carry is not None:
             await self._carry(self._folder)

@@ -60,8 +60,9 @@ class ChatSample(Frozen):
 
     @property
     def pieces(self) -> Iterator[tuple[str, bool]]:
-        """The assistant's message piece by piece, and whether the policy wrote the piece; joined they are the message."""
-        text, done = self.messages[2].content, 0
+        """The pieces of the assistant's message in order, each with whether the policy wrote it."""
+        text = self.messages[2].content
+        done = 0
         for start, end in self.spans:
             if start > done:
                 yield text[done:start], False

@@ -15,7 +15,6 @@ from rubricem_agent.data.question_files import stream_rows
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.tools.corpus_index import (
-    FORMAT,
     INDEX_FILE,
     IndexedFile,
     IndexManifest,
@@ -67,34 +66,38 @@ def build_index(
     With an embedder their vectors are written too.
 
     Raises:
-        ConfigError: the folder holds something else or is in use, its passages are of another size or embedder, its
-            format is of an earlier release, or the disk is full.
+        ConfigError: the folder holds something else or is in use, its passages are of another size or embedder, or the
+            disk is full.
         FileFormatError: a source, or the index, cannot be read.
     """
     with writing(folder, "Choose another folder with -o."):
         folder.mkdir(parents=True, exist_ok=True)
-    found = read_manifest(folder)
-    others = [each.name for each in folder.iterdir() if each.name != _LOCK]
-    if found is None and others and not (folder / _LOCK).exists():
+    present = read_manifest(folder)
+    others = [file.name for file in folder.iterdir() if file.name != _LOCK]
+    if present is None and others and not (folder / _LOCK).exists():
         raise ConfigError(f"{folder} holds other files, such as {sorted(others)[0]}. Choose a new folder with -o.")
-    if found is not None and found.passage != passage:
+    if present is not None and present.passage != passage:
         raise ConfigError(
-            f"{folder} has passages of {found.passage} characters; you asked for {passage}. Give --passage "
-            f"{found.passage}, or another folder with -o."
+            f"{folder} has passages of {present.passage} characters; you asked for {passage}. Give --passage "
+            f"{present.passage}, or another folder with -o."
         )
     given = embedder.name if embedder is not None else ""
-    if found is not None and found.embedder != given:
-        has, asked = (f"vectors of {name}" if name else "no vectors" for name in (found.embedder, given))
-        raise ConfigError(f"{folder} has {has}; you asked for {asked}. Give the same --embedder, or another folder.")
-    manifest = found or IndexManifest(
+    if present is not None and present.embedder != given:
+        raise ConfigError(
+            f"{folder} has {_vectors_of(present.embedder)}; you asked for {_vectors_of(given)}. Give the same "
+            "--embedder, or another folder."
+        )
+    manifest = present or IndexManifest(
         passage=passage, embedder=given, embedder_path=embedder_path, dimension=embedder.dimension if embedder else 0
     )
-    if manifest.format != FORMAT:
-        raise ConfigError(f"{folder} was built by an earlier release; it can be searched. Build a new one to add.")
     with _locked(folder), writing(folder, MAKE_ROOM):
         return _Build(folder, manifest, commit_every, on_passages, embedder).run(
             sources, roots=roots, read_page=read_page, read_rows=read_rows
         )
+
+
+def _vectors_of(embedder: str) -> str:
+    return f"vectors of {embedder}" if embedder else "no vectors"
 
 
 @contextmanager
@@ -139,7 +142,8 @@ class _Build:
         self, sources: Sequence[SourceFile], *, roots: Sequence[Path], read_page: ReadPage, read_rows: ReadRows
     ) -> BuiltCorpus:
         dropped = self._drop_missing(sources, roots)
-        read, skipped = 0, {}
+        read = 0
+        skipped = {}
         for path, name in sources:
             file = self._file_to_read(path)
             if file is not None:
@@ -177,7 +181,8 @@ class _Build:
 
     def _add_file(self, source: SourceFile, file: IndexedFile, read_page: ReadPage, read_rows: ReadRows) -> str:
         """Add what is not yet in the index of a file; returns a sentence about what could not be read."""
-        first_problem, path = "", str(source[0])
+        first_problem = ""
+        path = str(source[0])
         documents = skipped = 0
         for document, problem in read_documents_of(source, read_page, read_rows):
             if document is None:
@@ -242,7 +247,8 @@ class _Build:
             self._embed(self._embedder)
             write_vectors(self._folder, self._vectors, at=self._manifest.rows, dimension=self._embedder.dimension)
             self._vectors = []
-        rows, commits = self._manifest.rows + self._pending, self._manifest.commits + 1
+        rows = self._manifest.rows + self._pending
+        commits = self._manifest.commits + 1
         self._pending = 0
         self._write(
             files=dict(self._files),

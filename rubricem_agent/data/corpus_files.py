@@ -98,7 +98,8 @@ def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocu
         body = path.read_bytes()
     except OSError as cause:
         raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause
-    title, text = "", body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
+    title = ""
+    text = body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
     if kind in TEXT_FILES:
         heading = re.match(r"\s*#+[^\S\n]+(.+)", text)
         title = heading[1].strip() if heading else ""
@@ -125,14 +126,17 @@ def _document_in(row: object, number: int, name: str) -> FoundDocument:
     text = _named(row, _TEXT_NAMES)
     if not text.strip():
         return None, f"row {number} has no text; a row has one of {', '.join(_TEXT_NAMES)}"
-    title, text = _named(row, _TITLE_NAMES), text.strip()
+    title = _named(row, _TITLE_NAMES)
+    text = text.strip()
     if not title:
         front = re.match(r"---\n(?:.*\n)*?title:[^\S\n]*(.+)\n(?:.*\n)*?---\n", text)
         if front:
-            title, text = front[1].strip(), text[front.end() :].strip() or text
+            title = front[1].strip()
+            text = text[front.end() :].strip() or text
         else:
             title = text.split("\n", 1)[0][:120]
-    year, field = row.get("year"), row.get("field")
+    year = row.get("year")
+    field = row.get("field")
     try:
         document = Document(
             id=_named(row, _ID_NAMES) or f"{name}#{number}",
@@ -148,8 +152,8 @@ def _document_in(row: object, number: int, name: str) -> FoundDocument:
 
 
 def _named(row: dict[str, Any], names: tuple[str, ...]) -> str:
-    found = next((row[name] for name in names if row.get(name) not in (None, "")), "")
-    return str(found) if isinstance(found, str | int) else ""
+    value = next((row[name] for name in names if row.get(name) not in (None, "")), "")
+    return str(value) if isinstance(value, str | int) else ""
 
 
 _CHUNK = 1 << 20
@@ -181,7 +185,8 @@ def read_dump(path: Path) -> Iterator[Document]:
 
 def _articles(file: BinaryIO) -> Iterator[Document]:
     parser: Any = XMLPullParser(("start", "end"))
-    base, root = "https://en.wikipedia.org/wiki/", None
+    base = "https://en.wikipedia.org/wiki/"
+    root = None
     while chunk := file.read(_CHUNK):
         parser.feed(chunk)
         for event, element in parser.read_events():
@@ -212,6 +217,6 @@ def plain_wikitext(text: str) -> str:
         if not count:
             break
     text = _LINK.sub(r"\1", _FILE_LINK.sub("", text))
-    text = _MARKS.sub(lambda found: found[1] or "", _WEB_LINK.sub(r"\1", text))
+    text = _MARKS.sub(lambda match: match[1] or "", _WEB_LINK.sub(r"\1", text))
     text = text.replace("&nbsp;", " ").replace("&ndash;", "\u2013")
     return re.sub(r"\n\s*\n+", "\n", re.sub(r"[^\S\n]+", " ", text)).strip()

@@ -17,14 +17,17 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.tools.corpus_index import CorpusIndex
 from rubricem_env.tools.corpus_search import Document
 
-VECTORS_FILE, CELLS_FILE = "vectors.f16", "vectors.faiss"
+VECTORS_FILE = "vectors.f16"
+CELLS_FILE = "vectors.faiss"
 EXACT = 200_000
 """Passages whose vectors are all compared with that of a query."""
 _CANDIDATES = 50
 """Taken at least from each ranking. A fused score is the sum of 1 / (60 + rank), by Cormack, Clarke and Büttcher."""
 _RANK_OFFSET = 60
-_SAMPLES, _PROBED = 64, 32
-"""Vectors for each cell from which the cells are learned, and cells that a query looks into."""
+_SAMPLES = 64
+"""Vectors for each cell from which the cells are learned."""
+_PROBED = 32
+"""Cells that a query looks into."""
 _CHUNK = 50_000
 
 
@@ -101,20 +104,20 @@ class HybridIndex:
             return []
         number = max(_CANDIDATES, 4 * limit)
         by_words = self._words.ranked(query, limit=number, years=years, fields=fields)
-        asked = self._embedder.embed([query])
+        vectors = self._embedder.embed([query])
         while True:
-            nearest = self._nearest(asked, number)
+            nearest = self._nearest(vectors, number)
             by_meaning = self._words.at_rows(nearest, years=years, fields=fields)
             if len(by_meaning) >= limit or len(nearest) < number:
                 break
             # Passages of changed files are gone, and filters leave others out.
             number *= 4
-        found = dict(by_words) | by_meaning
-        scores: dict[int, float] = dict.fromkeys(found, 0.0)
+        documents = dict(by_words) | by_meaning
+        scores: dict[int, float] = dict.fromkeys(documents, 0.0)
         for ranking in ([row for row, _ in by_words], [row for row in nearest if row in by_meaning]):
             for rank, row in enumerate(ranking, start=1):
                 scores[row] += 1 / (_RANK_OFFSET + rank)
-        return [found[row] for row in sorted(scores, key=lambda row: (-scores[row], row))[:limit]]
+        return [documents[row] for row in sorted(scores, key=lambda row: (-scores[row], row))[:limit]]
 
     def _nearest(self, asked: Floats, number: int) -> list[int]:
         """The rows of the vectors that are nearest to the query's, nearest first."""

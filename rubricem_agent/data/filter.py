@@ -1,4 +1,4 @@
-"""Turns finished teacher traces into training samples: reject, normalise, frame as a conversation, drop long ones.
+"""Filters finished teacher traces, and turns those that pass into training samples.
 
 Rejection reasons are the paper's four (section B.2) or ours; the report counts them apart. A normalised trace has
 <think> for the teacher's scratchpad, canonical tags and canonical tool calls. The folder of a run holds the samples,
@@ -71,7 +71,8 @@ def call_text(call: ToolCall, specs: Sequence[ToolSpec]) -> str:
 def _rename_tags(text: str) -> str:
     """Every tag by its canonical name in lower case; inside a thought only the thought's own tags count."""
     pieces: list[str] = []
-    done, in_thought = 0, False
+    done = 0
+    in_thought = False
     for token in find_tags(text):
         if token.name == THINK:
             in_thought = not token.closing and not token.empty
@@ -132,14 +133,14 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
     parsed = parse_trajectory(trace.trajectory)
     invents = len(parsed.citations.unknown) > max_unknown_citations
     counted = (
-        found
-        for found in parsed.rejections
-        if (invents or found.code is not Code.UNKNOWN_CITATION) and not (flat and found.code in _SCAFFOLD_ALONE)
+        violation
+        for violation in parsed.rejections
+        if (invents or violation.code is not Code.UNKNOWN_CITATION) and not (flat and violation.code in _SCAFFOLD_ALONE)
     )
     unbalanced = (segment.text[:40].replace("\n", " ") for segment in unbalanced_thoughts(trace.trajectory))
-    told = "the turn that begins with {!r} has a thought that is opened or closed alone."
-    thoughts = (_own("unbalanced_thought", told.format(opening)) for opening in unbalanced)
-    return (*thoughts, *(_of_violation(found) for found in counted))
+    sentence = "the turn that begins with {!r} has a thought that is opened or closed alone."
+    thoughts = (_own("unbalanced_thought", sentence.format(opening)) for opening in unbalanced)
+    return (*thoughts, *(_of_violation(violation) for violation in counted))
 
 
 def over_length(num_tokens: int, limit: int) -> Rejection:

@@ -81,9 +81,9 @@ class GeminiBatch:
         if job.dest is None or job.dest.inlined_responses is None:
             requests.with_suffix(".job").unlink()
             raise ModelError(f"the batch job {name} ended as {job.state} without replies; start again to submit anew.")
-        replies = [one.response for one in job.dest.inlined_responses]
+        replies = [entry.response for entry in job.dest.inlined_responses]
         used = (read_usage(reply.usage_metadata) if reply else None for reply in replies)
-        self._spend(sum((one or Usage(calls=1) for one in used), Usage()))
+        self._spend(sum((usage or Usage(calls=1) for usage in used), Usage()))
         return list(_replies([fields["id"] for fields in read_requests(requests)], job.dest.inlined_responses))
 
 
@@ -94,6 +94,7 @@ def _replies(ids: list[str], responses: Iterable[types.InlinedResponse]) -> Iter
         failure = response.error.message if response.error else ""
         error = failure or ("" if said and said.candidates else "the server refused to write this turn")
         text = read_candidate(said)[0] if said else ""
-        # An error of the service is none of the model: the turn is asked again. A request that it cannot take stays refused.
+        # An error of the service is none of the model: the turn is asked again. A request that the service cannot take
+        # stays refused.
         is_outage = bool(response.error and response.error.code not in _REFUSED)
         yield TurnReply(id=name, text="" if error else text, error=error, outage=is_outage)

@@ -1,4 +1,4 @@
-"""Multi-round generation of traces (paper, section B.2): rounds of teacher turns and tool calls until every trace ends."""
+"""Generates traces by rounds of teacher turns and tool calls (paper, section B.2)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ class _Attempt:
 
 
 class Generation:
-    """Writes one trace for each task. Traces that the journal holds already, or parts of them, are not written again."""
+    """Writes one trace for each task. Traces and parts of traces that the journal holds are not written again."""
 
     def __init__(
         self,
@@ -150,9 +150,7 @@ class Generation:
                     f"{self._journal.path} holds turns of {task.id!r} by the teacher {entry.teacher}, and now the "
                     f"teacher is {self._teacher.name}; use the first one, or write into another folder with --out."
                 )
-            # Earlier releases recorded failures as well.
-            if entry.reply is None or not entry.reply.error:
-                attempt.take(entry)
+            attempt.take(entry)
         return attempt
 
     async def _call_tools(self, attempts: Sequence[_Attempt]) -> None:

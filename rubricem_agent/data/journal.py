@@ -27,7 +27,11 @@ class JournalEntry(Frozen):
 
 
 def append_entries(journal: LineFile, entries: Iterable[JournalEntry]) -> None:
-    """Add entries in one write. A `kill -9` afterwards loses none of them; raises ConfigError where the disk refuses."""
+    """Add entries in one write. A `kill -9` afterwards loses none of them.
+
+    Raises:
+        ConfigError: the disk refuses the write.
+    """
     with writing(journal.path, MAKE_ROOM):
         journal.append([entry.model_dump_json(exclude_none=True).encode() for entry in entries])
 

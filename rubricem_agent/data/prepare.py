@@ -128,8 +128,8 @@ def _refuse_unfit(found: PreparedSet, *, skips_broken: bool) -> None:
     if len(found.left_out.get("has no rubrics", ())) == found.rows - broken > 0:
         raise FileFormatError(
             f"no row of the data set has rubrics in {' or '.join(RUBRIC_NAMES)}; RL needs questions with persistent "
-            'rubrics, such as {"question": ..., "rubrics": [{"title", "description", "weight"}]}. With --for-teacher they '
-            "become questions for `rubricem data teach`."
+            'rubrics, such as {"question": ..., "rubrics": [{"title", "description", "weight"}]}. With --for-teacher '
+            "they become questions for `rubricem data teach`."
         )
     if not found.questions:
         counts = ", ".join(f"{len(numbers)} {reason}" for reason, numbers in found.left_out.items())

@@ -58,7 +58,8 @@ def stream_rows(path: Path) -> Iterator[SourceRow]:
     except (OSError, EOFError) as cause:
         reason = getattr(cause, "strerror", None) or cause
         raise FileFormatError(
-            f"cannot read the data set {path}: {reason}. Give the path of a JSONL file, or hf:OWNER/NAME for one on the hub."
+            f"cannot read the data set {path}: {reason}. Give the path of a JSONL file, or hf:OWNER/NAME for one on "
+            "the hub."
         ) from cause
 
 

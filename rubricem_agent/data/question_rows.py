@@ -57,12 +57,12 @@ def question_in(row: Mapping[str, object]) -> str:
         if isinstance(text, str) and text.strip():
             return text.strip()
     messages = row.get("messages")
-    asked = [
+    user_texts = [
         message["content"]
         for message in (messages if isinstance(messages, list) else [])
         if isinstance(message, dict) and message.get("role") == "user" and isinstance(message.get("content"), str)
     ]
-    return asked[-1].strip() if asked else ""
+    return user_texts[-1].strip() if user_texts else ""
 
 
 def almanac_question(row: Mapping[str, object]) -> Question:

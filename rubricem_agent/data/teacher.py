@@ -108,7 +108,10 @@ class ScriptedTeacher:
 
 
 class ChatTeacher:
-    """Asks a model, which limits and meters itself. A reached ceiling passes through: the journal keeps what is paid."""
+    """Asks a model, which limits and meters itself.
+
+    The error of a reached spending limit passes through: the journal keeps what is paid.
+    """
 
     def __init__(self, model: ChatModel, prompts: TeacherPrompts, *, timing: Timing, retry: RetryPolicy) -> None:
         self.name = model.name
@@ -160,7 +163,8 @@ def estimate(
         """Each round reads the prompt, the question, and everything before it."""
         read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
         history = (turn + observation_tokens) * rounds * (rounds - 1) // 2
-        calls, input_tokens = len(tasks) * rounds, rounds * questions + len(tasks) * (read + history)
+        calls = len(tasks) * rounds
+        input_tokens = rounds * questions + len(tasks) * (read + history)
         usage = Usage(calls=calls, input_tokens=input_tokens, output_tokens=calls * turn)
         if price is None:
             return Spent(usage=usage, unpriced_calls=calls)

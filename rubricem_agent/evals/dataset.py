@@ -1,4 +1,4 @@
-"""The data of a benchmark.
+"""The data of a benchmark: examples for the agent, and gold for judges and scorers.
 
 What the agent may see (`Example`) is kept apart from what only judges and scorers may see (`Gold`). A benchmark file
 that is missing, of another version or malformed raises FileFormatError.

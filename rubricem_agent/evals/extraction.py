@@ -1,4 +1,4 @@
-"""The answer within what a policy wrote, how it was found, and what the judge reads of its citations.
+"""Extracts the answer from what a policy wrote, and removes citations as the mode asks.
 
 Published numbers depend on it, so each mode fixes its rule. DR Tulu's extraction is lossy on purpose: a box is taken
 even out of a long report, and it ends at the first closing brace.
@@ -58,15 +58,17 @@ def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
     ending = (trajectory.ending or Ending.ABANDONED).value
     if rules.extraction == "predecessor":
         # Thoughts without their own block reach up to the first answer tag, which the rule looks for anyway.
-        found = Extracted(extract_answer(trajectory.policy_text), "predecessor's rule", ending)
+        extracted = Extracted(extract_answer(trajectory.policy_text), "predecessor's rule", ending)
     else:
         parsed = parse_trajectory(trajectory)
-        found = Extracted(parsed.answer or "", "answer tag" if parsed.is_complete else "unclosed answer tag", ending)
+        extracted = Extracted(
+            parsed.answer or "", "answer tag" if parsed.is_complete else "unclosed answer tag", ending
+        )
         if parsed.answer is None:
-            found = Extracted("", "no answer", ending)
+            extracted = Extracted("", "no answer", ending)
         elif trajectory.answer_format is AnswerFormat.EXACT and (boxed := unboxed(parsed.answer)) is not None:
-            found = Extracted(boxed, "box in the answer tag", ending)
-    return judged_text(found, rules, sources=shown_sources(trajectory))
+            extracted = Extracted(boxed, "box in the answer tag", ending)
+    return judged_text(extracted, rules, sources=shown_sources(trajectory))
 
 
 def judged_text(found: Extracted, rules: Rules, *, sources: Sources = MappingProxyType({})) -> Extracted:
@@ -107,7 +109,7 @@ def _without_tags(text: str, citations: CitationMode, *, sources: Sources) -> st
     for citation in find_citations(text):
         pieces += [text[position : citation.start], citation.claim]
         if citations == "numbered":
-            pieces += [f" [{numbers.setdefault(each, len(numbers) + 1)}]" for each in citation.ids]
+            pieces += [f" [{numbers.setdefault(snippet_id, len(numbers) + 1)}]" for snippet_id in citation.ids]
         position = citation.end
     plain = "".join((*pieces, text[position:]))
     urls = {source_id: source.url for source_id, source in sources.items()}

@@ -1,4 +1,4 @@
-"""How one answer is graded: what a grader asks of a judge or of a page, and what one graded answer comes to."""
+"""Grades one answer: what a grader asks of a judge or a page, and what the answer comes to."""
 
 import hashlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -101,9 +101,9 @@ class AskedRound(NamedTuple):
 
 def ask(questions: Iterable[GradingQuestion]) -> Asking[AskedRound]:
     """Ask one round of questions."""
-    asked = tuple(questions)
-    replies = (yield asked) if asked else ()
-    parsed = [question.parse(tries[-1]) for question, tries in zip(asked, replies, strict=True)]
+    asked_questions = tuple(questions)
+    replies = (yield asked_questions) if asked_questions else ()
+    parsed = [question.parse(tries[-1]) for question, tries in zip(asked_questions, replies, strict=True)]
     num_replies = sum(map(len, replies))
     num_readable = sum(not isinstance(value, Unparsed) for value in parsed)
     return AskedRound(parsed, num_replies - num_readable)

@@ -83,7 +83,7 @@ def _sample(loaded: Loaded, scores: Scores, *, record: AnswerRecord) -> Any:
         output_tokens=record.usage.output_tokens,
         total_tokens=record.usage.tokens,
     )
-    found = {"found": answer.found, "ending": answer.ending, "mode": scores.manifest.label}
+    metadata = {"found": answer.found, "ending": answer.ending, "mode": scores.manifest.label}
     value = "N" if score is None else score
     return EvalSample(
         id=record.id,
@@ -92,9 +92,9 @@ def _sample(loaded: Loaded, scores: Scores, *, record: AnswerRecord) -> Any:
         target="",
         messages=messages,
         output=ModelOutput.from_content(model=scores.manifest.agent.policy, content=answer.text),
-        scores={SCORER: Score(value=value, answer=answer.text, metadata=found)},
+        scores={SCORER: Score(value=value, answer=answer.text, metadata=metadata)},
         model_usage={scores.manifest.agent.policy: usage},
-        metadata=found,
+        metadata=metadata,
     )
 
 

@@ -28,7 +28,8 @@ from rubricem_records.evaluations.scores import JudgeScores, Scores
 from rubricem_records.evaluations.statistics import RunComparison
 from rubricem_records.runs.run_settings import flatten_settings
 
-LONG, SHORT = "four long-form benchmarks", "four short-form benchmarks"
+LONG = "four long-form benchmarks"
+SHORT = "four short-form benchmarks"
 
 
 class Average(Frozen):
@@ -122,7 +123,8 @@ def _run_tables(run: Scores) -> Iterator[ReportTable]:
 
 
 def _metric_row(judge: JudgeScores, name: str) -> tuple[str, str, str]:
-    value, count = judge.metrics[name], judge.metrics.get(f"{name}:n_samples")
+    value = judge.metrics[name]
+    count = judge.metrics.get(f"{name}:n_samples")
     deviation = judge.metrics.get(f"{name}:bootstrap_std") or judge.metrics.get(f"{name}:std")
     notes = ([f"n {count:.0f}"] if count else []) + ([f"sd {percent(deviation)}"] if deviation else [])
     # FACT counts citations per task; everything else is a share.

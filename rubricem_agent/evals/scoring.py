@@ -107,7 +107,8 @@ def _judge_scores(
     loaded: Loaded, manifest: EvaluationManifest, *, judge: str, outcomes: _Outcomes, verdicts: Journal[VerdictRecord]
 ) -> JudgeScores:
     grades = _graded(outcomes)
-    grader, every = loaded.grader, tuple(grades.values())
+    grader = loaded.grader
+    every = tuple(grades.values())
     read = (
         verdict
         for verdict in verdicts.records
@@ -189,5 +190,6 @@ def _agreements(by_judge: Mapping[str, _Grades]) -> Iterator[JudgeAgreement]:
     for first, second in combinations(by_judge, 2):
         ours, theirs, _ = agree(labels_of(by_judge[first]), labels_of(by_judge[second]))
         if ours:
-            same, kappa = sum(map(eq, ours, theirs)) / len(ours), cohens_kappa(ours, theirs)
+            same = sum(map(eq, ours, theirs)) / len(ours)
+            kappa = cohens_kappa(ours, theirs)
             yield JudgeAgreement(first=first, second=second, n=len(ours), share=same, kappa=kappa)

@@ -1,4 +1,4 @@
-"""Values in messages."""
+"""Shortens a value for a message."""
 
 
 def shown(value: object, *, limit: int = 80) -> str:

@@ -103,14 +103,18 @@ def choose(
     if ids_file is not None:
         if limit is not None or name == "ablation":
             raise UsageError("--ids names the examples; give it without --limit and --subset.")
-        rows, rule = rows_of_ids(ids_file, known), f"the ids of {ids_file.name}"
+        rows = rows_of_ids(ids_file, known)
+        rule = f"the ids of {ids_file.name}"
     elif name == "ablation":
-        rows, rule = ablation_rows(len(known)), f"ablation subset, seed {ABLATION_SEED}"
+        rows = ablation_rows(len(known))
+        rule = f"ablation subset, seed {ABLATION_SEED}"
         if limit is not None and limit < len(rows):
-            rows, rule = rows[:limit], f"{rule}, first {limit}"
+            rows = rows[:limit]
+            rule = f"{rule}, first {limit}"
     elif limit is not None:
         sampling = loaded.rules.sampling
-        rows, rule = published_rows(sampling, len(known), limit), RULES[sampling].format(limit)
+        rows = published_rows(sampling, len(known), limit)
+        rule = RULES[sampling].format(limit)
     ids = tuple(known[row] for row in rows)
     return Inputs(path=str(loaded.path), sha256=loaded.sha256, rows=len(known), ids=ids, subset=rule)
 

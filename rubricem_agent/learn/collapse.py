@@ -87,7 +87,7 @@ def _check_sign(sign: CollapseSign, lines: Sequence[StepLine], settings: WatchSe
     side = "at least" if sign.direction == "floor" else "at most"
     return (
         f"step {lines[-1].step}: {sign.what} {present:.3g} over the last {window} steps, {first:.3g} over the first, "
-        f"and {side} {bound:.3g} is allowed (watch.{sign.threshold} = {threshold:g}). Start again in another folder with "
-        "a lower learning_rate or a higher loss.kl_coefficient; to continue anyway, add "
+        f"and {side} {bound:.3g} is allowed (watch.{sign.threshold} = {threshold:g}). Start again in another folder "
+        "with a lower learning_rate or a higher loss.kl_coefficient; to continue anyway, add "
         f"watch='{{{sign.threshold}: null}}' to the same command."
     )

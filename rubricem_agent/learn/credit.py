@@ -1,4 +1,4 @@
-"""Credit: from the stage scores of a group of rollouts to an advantage for every policy token.
+"""Assigns credit: from the stage scores of a group to an advantage for every policy token.
 
 The paper's section 2.3, in numpy alone; trainers and adapters call `credit_judged`, which calls
 `assign_credit`. `credit_methods.py` has the function of each method. The paper's, SS-GRPO:
@@ -105,7 +105,8 @@ def credit_judged(
     alone needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one group is scaled
     alone.
     """
-    numbers, counted = np.asarray(groups), np.array(valid, dtype=bool)
+    numbers = np.asarray(groups)
+    counted = np.array(valid, dtype=bool)
     scores = np.zeros((len(judgements), NUM_STAGES))
     scored = np.ones(scores.shape, dtype=bool)
     for number in np.unique(numbers):
@@ -166,7 +167,8 @@ def assign_credit(
     advantages = METHODS[mode](ScoredBatch(filled, counted, members, weights, counts, gained))
     turns = None
     if mode == "igpo":
-        turns, written = advantages, counts.sum(axis=1)
+        turns = advantages
+        written = counts.sum(axis=1)
         advantages = np.einsum("it,itk->ik", turns, counts) / np.maximum(written, 1)
     has_signal = np.bincount(members, weights=np.any(advantages != 0, axis=1), minlength=len(names)) > 0
     skipped = tuple(

@@ -1,4 +1,4 @@
-"""The windowed curriculum: every question met twice, a window of steps apart (paper, appendix D).
+"""The windowed curriculum: every question met twice, a window of steps apart (appendix D).
 
     step in window   1    2    3    4    5    6        window = 3
     batch            B1   B2   B3   B1   B2   B3
@@ -119,7 +119,8 @@ class Curriculum:
                 )
         with validating("the curriculum's state holds what no run has saved", error=UsageError):
             step, waiting, held, rng = _STATE.validate_python([state.get(name) for name in _SAVED])
-        size, questions = self._window * self._batch_size, range(len(self._keys))
+        size = self._window * self._batch_size
+        questions = range(len(self._keys))
         # Every question of the permutations so far was drawn or is waiting.
         drawn = -(-step // (2 * self._window)) * size
         for indices, count in ((waiting, -drawn % len(questions)), (held, min(drawn, size))):
@@ -133,7 +134,9 @@ class Curriculum:
             raise UsageError(
                 "the curriculum's state holds no state of its random generator. Resume from another."
             ) from cause
-        self._step, self._waiting, self._held = step, waiting, held
+        self._step = step
+        self._waiting = waiting
+        self._held = held
 
     def _identity(self) -> dict[str, Any]:
         digest = hashlib.sha256("\0".join(self._keys).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Reflection work that runs behind the training loop and is trained on one step late (paper, appendix D).
+"""Reflection work behind the training loop, trained on one step late (paper, appendix D).
 
     deferred.launch(Ticket(step, key))           after judging, in step N: returns at once
     deferred.collect(step=N + 1)                 Phase A of step N + 1: what has ended by now, however old
@@ -67,7 +67,8 @@ class Deferred(Generic[Result]):
 
     def relaunch(self) -> None:
         """Start again what was pending when the state was saved, or when `cancel` was called."""
-        again, self._unlaunched = self._unlaunched, []
+        again = self._unlaunched
+        self._unlaunched = []
         for ticket in again:
             self._start(ticket)
 
@@ -129,7 +130,9 @@ class Deferred(Generic[Result]):
             raise UsageError("the state of the reflections holds a ticket twice.")
         self._done = {Ticket(step, key): self._results.validate_python(form, strict=False) for step, key, form in done}
         self._failed = {Ticket(step, key): reason for step, key, reason in failed}
-        self._tasks, self._unlaunched, self._latest = {}, pending, latest
+        self._tasks = {}
+        self._unlaunched = pending
+        self._latest = latest
 
     def _start(self, ticket: Ticket) -> None:
         self._latest[ticket.key] = max(ticket.step, self._latest.get(ticket.key, ticket.step))

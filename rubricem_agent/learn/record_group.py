@@ -45,7 +45,8 @@ def record_group(
     )
     entries = []
     for attempt, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
-        row, tokens = first_row + attempt, rollout.tokens
+        row = first_row + attempt
+        tokens = rollout.tokens
         entry = RolloutEntry(
             step=judged.step,
             place=place,

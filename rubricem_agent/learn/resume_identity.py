@@ -22,7 +22,8 @@ def refuse_other_run(folder: Path, saved: str, here: str) -> None:
     if saved == here:
         return
     with validating(f"{folder} holds damaged settings", "Restore them, or use another folder for `out`."):
-        before, now = _settings_in(saved), _settings_in(here)
+        before = _settings_in(saved)
+        now = _settings_in(here)
     differing = [
         f"{name} was {before.get(name, 'not set')} and is {now.get(name, 'not set')}"
         for name in {**before, **now}

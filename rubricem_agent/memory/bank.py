@@ -41,7 +41,8 @@ class RetrievalSettings(Frozen):
     """Questions at least this similar count as the same one and are left out of CROSS; above 1 none is."""
 
 
-_FIRST_CAPACITY, _BLOCK = 256, 64
+_FIRST_CAPACITY = 256
+_BLOCK = 64
 
 _CLOSED = -4.0
 """Below every inner product of unit vectors."""
@@ -61,7 +62,7 @@ def _aligned(capacity: int, dimension: int) -> Floats:
 
 
 class VectorTable:
-    """Rows of unit vectors, each open or closed to search; appending is amortised O(1). Not thread-safe: the bank locks."""
+    """Rows of unit vectors, each open or closed to search. An append is amortised O(1). Not thread-safe."""
 
     def __init__(self, dimension: int) -> None:
         self._rows = _aligned(_FIRST_CAPACITY, dimension)
@@ -118,7 +119,8 @@ class VectorTable:
         """The open rows that `nearest` wants; None where finding them takes more than a few maxima."""
         taken: list[int] = []
         passed: dict[int, float] = {}
-        least, is_complete = _CLOSED / 2, False
+        least = _CLOSED / 2
+        is_complete = False
         while not is_complete and len(passed) < _FEW:
             row = int(scores.argmax())
             passed[row] = score = scores.item(row)
@@ -194,11 +196,13 @@ class ItemIndex:
 
         Those of the question whose key is `without` are left out, and those at least as similar as `below`.
         """
-        scores, own, fetch = self._table.scores(vector), self._rows.get(without), limit
+        scores = self._table.scores(vector)
+        own = self._rows.get(without)
+        fetch = limit
         while True:
-            found = self._table.nearest(vector, scores, fetch)
+            candidates = self._table.nearest(vector, scores, fetch)
             # Ties by key, because numbers depend on the order of writing.
-            ranked = sorted((-score, self._keys[row], row) for row, score in found)[:fetch]
+            ranked = sorted((-score, self._keys[row], row) for row, score in candidates)[:fetch]
             nearest = [(self._active[row], -score) for score, _, row in ranked if row != own and -score < below]
             if len(nearest) >= limit or fetch >= len(self._table):
                 return tuple(Retrieved(item, score) for item, score in nearest[:limit] if item)
@@ -327,7 +331,7 @@ class RubricBank:
             return self._index.nearest(vector, self.settings.top_k, without=key, below=limit)
 
     def search(self, text: str, *, limit: int) -> tuple[Retrieved, ...]:
-        """The active items whose questions are most similar to a text, near duplicates included: for people, not prompts."""
+        """The active items whose questions are most similar to a text, near duplicates included. For people."""
         vector = self._vector(query_key(text), text)
         with self._lock:
             self.refresh()
@@ -347,10 +351,10 @@ class RubricBank:
         """
         with self._lock:
             self.refresh()
-            found = self._index.items.get(number)
-        if found is None:
+            item = self._index.items.get(number)
+        if item is None:
             raise UsageError(f"the bank has no item {number}; `rubricem bank list --all` shows those it has.")
-        return found
+        return item
 
     def history(self, question_key: str) -> tuple[BankItem, ...]:
         """All reflections on one question, oldest first."""
@@ -386,7 +390,7 @@ class RubricBank:
             return tuple(StoredItem(item, vector.copy()) for item, vector in stored)
 
     def restore(self, contents: Sequence[StoredItem]) -> None:
-        """Make these the only items of bank and store, atomically. Items that a person has removed since stay removed."""
+        """Make these the only items of bank and store, atomically. Items that a person has removed stay removed."""
         with self._lock, self._store.exclusive():
             self._refresh_to_write()
             self._store.replace_all([self._keep_removed(row) for row in contents])
@@ -417,7 +421,7 @@ class RubricBank:
         return StoredItem(item.model_copy(update=removed), vector)
 
     def _vector(self, key: str, question: str) -> Floats:
-        """The vector of a question. Embedding is slow, so it runs outside the lock, and not at all for a known question."""
+        """The vector of a question. Embedding is slow: it runs outside the lock, and only for a new question."""
         with self._lock:
             known = self._index.vector(key)
         if known is not None:

@@ -39,7 +39,8 @@ class ChromaStore:
         self._folder = folder
         self._client = client
         self._header = header
-        self.embedder, self.dimension = header.embedder, header.dimension
+        self.embedder = header.embedder
+        self.dimension = header.dimension
         self._collection = client.get_collection(header.collection, embedding_function=None)
 
     @classmethod

@@ -87,6 +87,6 @@ def _render_example(layout: str, number: int, item: BankItem) -> str:
 
 
 def quote(text: str) -> str:
-    """Foreign text that can neither close the block nor pass for one of its headings; every line break becomes a plain one."""
+    """Foreign text that can neither close the block nor pass for one of its headings, with plain line breaks."""
     lines = neutralize(text.strip()).splitlines()
     return "\n".join(_HEADING.sub(r"\1\\\2", line) for line in lines)

@@ -75,7 +75,7 @@ def load_snapshot(bank: RubricBank, path: Path, *, step: int) -> None:
 
 
 def open_snapshot(path: Path, embedder_of: Callable[[str], Embedder] | None) -> RubricBank:
-    """A bank in memory with the items of a snapshot; `embedder_of` makes the embedder of that name, where one is needed.
+    """A bank in memory with the items of a snapshot; `embedder_of` makes an embedder from its name if one is needed.
 
     Raises:
         FileFormatError: there is no such file, or it is damaged, or of a newer release.
@@ -96,7 +96,9 @@ def _stored(described: _Contents, vectors: Floats) -> list[StoredItem]:
 def _read(path: Path) -> tuple[_Contents, Floats]:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            text, vectors, digest = file["contents"].tobytes(), file["vectors"], file["sha256"].tobytes()
+            text = file["contents"].tobytes()
+            vectors = file["vectors"]
+            digest = file["sha256"].tobytes()
     except FileNotFoundError as cause:
         raise FileFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as cause:
@@ -123,7 +125,7 @@ def export_items(items: Iterable[BankItem], path: Path) -> int:
 
 
 def import_items(bank: RubricBank, path: Path) -> tuple[tuple[BankItem, ...], tuple[tuple[int, Refusal], ...]]:
-    """Write every reflection of a file to the bank, each through the gate. The file is read whole before any is written.
+    """Write every reflection of a file to the bank, each through the gate, after the whole file has been read.
 
     Returns the written items, and line number and reason of the refused ones.
 

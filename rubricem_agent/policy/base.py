@@ -1,4 +1,4 @@
-"""What a rollout needs of a policy: a conversation for each episode, in text, or in tokens where the policy has them.
+"""What a rollout needs of a policy: a conversation for each episode, in text or in tokens.
 
 A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn (choice
 A15). In token mode the ids that the policy emitted are kept, and never tokenised again.

@@ -1,4 +1,4 @@
-"""The forward passes that play: over a KV cache of many conversations, which is kept between turns.
+"""The forward passes that sample, over a KV cache of many conversations kept between turns.
 
 `RowDecoder` has the cache, and a subclass runs the layers of its model over it. `Qwen3Decoder` reads the modules of
 a dense Qwen3, so weights in training are used as they are; unlike transformers' `generate`, it does not copy the cache
@@ -84,7 +84,8 @@ class RowDecoder:
     def logits(self, feeds: Sequence[Feed]) -> Tensor:
         """Append each row's new tokens to its cache; the logits that are wanted, (tokens, vocabulary), float32.
 
-        Feeds are in the order of their rows, one for each row. A row that goes on before its last tokens overwrites them.
+        Feeds are in the order of their rows, one for each row. A row that continues before its last tokens overwrites
+        them.
         """
         self._reserve(max(feed.start + len(feed.ids) for feed in feeds))
         return torch.cat([self._run(self._step(run)) for run in _dense_runs(feeds)])
@@ -113,10 +114,12 @@ class RowDecoder:
 
     def _step(self, feeds: Sequence[Feed]) -> RowStep:
         device = self._device
-        first, span = feeds[0].row, feeds[-1].row - feeds[0].row + 1
+        first = feeds[0].row
+        span = feeds[-1].row - feeds[0].row + 1
         width = max(len(feed.ids) for feed in feeds)
         length = max(feed.start + len(feed.ids) for feed in feeds)
-        starts, sizes = torch.zeros(span, 1, dtype=torch.long), torch.zeros(span, 1, dtype=torch.long)
+        starts = torch.zeros(span, 1, dtype=torch.long)
+        sizes = torch.zeros(span, 1, dtype=torch.long)
         ids = torch.zeros(span, width, dtype=torch.long)
         busy = torch.tensor([feed.row - first for feed in feeds])
         starts[busy, 0] = torch.tensor([feed.start for feed in feeds])
@@ -166,7 +169,8 @@ class Qwen3Decoder(RowDecoder):
             raise ConfigError("this decoder has no sliding-window attention; serve the model and use openai:MODEL@URL.")
         super().__init__(model, rows=rows, max_length=max_length)
         self._model = model
-        self._cos, self._sin = torch.empty(0), torch.empty(0)
+        self._cos = torch.empty(0)
+        self._sin = torch.empty(0)
 
     def _run(self, step: RowStep) -> Tensor:
         hidden = self._model.model.embed_tokens(step.ids)
@@ -184,7 +188,8 @@ class Qwen3Decoder(RowDecoder):
             embedding = self._model.model.embed_tokens.weight
             positions = torch.arange(self._capacity + 1, device=embedding.device)[None]
             cos, sin = self._model.model.rotary_emb(embedding[None, :1], positions)
-            self._cos, self._sin = cos[0], sin[0]
+            self._cos = cos[0]
+            self._sin = sin[0]
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, *, index: int, step: RowStep) -> Tensor:
         """Of (B, T, heads, D) to the cache and to these tokens; (B, T, heads x D)."""
@@ -239,7 +244,8 @@ def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor) -> T
     return mixed.reshape(batch, heads, width, size)
 
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+_FULL = "full_attention"
+_SLIDING = "sliding_attention"
 _SERVE = "Serve it and use openai:MODEL@URL, or vllm:MODEL@URL#FOLDER."
 TOLERANCE = 1e-3
 """How far log-probabilities with and without a cache may differ in float32; 50 times that in a narrower type."""
@@ -408,9 +414,13 @@ class SequentialDecoder(RowDecoder):
 
     def _feed(self, feed: Feed) -> Tensor:
         read = self._read.get(feed.row, [])
-        cache, new, start = self._caches.pop(feed.row, None), list(feed.ids), feed.start
+        cache = self._caches.pop(feed.row, None)
+        new = list(feed.ids)
+        start = feed.start
         if cache is None or start != len(read):
-            cache, new, start = DynamicCache(config=self._model.config), [*read[:start], *new], 0
+            cache = DynamicCache(config=self._model.config)
+            new = [*read[:start], *new]
+            start = 0
         ids = torch.tensor([new], device=self._device)
         positions = torch.arange(start, start + len(new), device=self._device)[None]
         self._read[feed.row] = [*read[: feed.start], *feed.ids]

@@ -70,7 +70,8 @@ class GeminiPolicy:
                 text, finish, thought = read_candidate(chunk)
                 if finish == "other":
                     raise ModelError(ABORTED, is_retryable=True)
-                has_ended, has_text = has_ended or finish is not None, has_text or bool(text)
+                has_ended = has_ended or finish is not None
+                has_text = has_text or bool(text)
                 has_thought = has_thought or bool(thought)
                 if finish in ("stop", "length") and has_thought and not has_text:
                     raise ModelError("the server streamed a thought and no text", is_retryable=True)

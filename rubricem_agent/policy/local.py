@@ -143,15 +143,16 @@ class Drafts:
             for order in DRAFT_ORDERS:
                 self._recent[tuple(ids[max(0, end - order) : end])] = ids[end]
         if len(self._recent) > DRAFT_ENTRIES:
-            self._older, self._recent = self._recent, {}
+            self._older = self._recent
+            self._recent = {}
 
     def guess(self, ids: Sequence[int]) -> list[int]:
         """Always as many: every pass is as wide, whatever was seen before."""
         context = list(ids[-DRAFT_ORDERS[0] :])
         for _ in range(self.size):
             keys = (tuple(context[-order:]) for order in DRAFT_ORDERS)
-            found = (known[key] for key in keys for known in (self._recent, self._older) if key in known)
-            context.append(next(found, context[-1]))
+            continuations = (known[key] for key in keys for known in (self._recent, self._older) if key in known)
+            context.append(next(continuations, context[-1]))
         return context[-self.size :]
 
 
@@ -297,7 +298,8 @@ class Batcher:
 
         No job waits for a later one, so the first job that prefills always continues.
         """
-        leader, shared = job, len(job.row.cached) + SHARED_PREFIX - 1
+        leader = job
+        shared = len(job.row.cached) + SHARED_PREFIX - 1
         for other in before:
             if other.ids[: shared + 1] == job.ids[: shared + 1]:
                 length = min(common_prefix(other.ids, job.ids), len(other.ids) - 1, len(job.ids) - 1)
@@ -311,7 +313,7 @@ class Batcher:
         return False
 
     def _pass(self, jobs: Sequence[Job], drafts: Sequence[Sequence[int]] = ()) -> list[tuple[Job, list[Draw]]]:
-        """Read the next tokens of some rows; draw where nothing is left to read. `drafts` come with one for each row."""
+        """Read the next tokens of some rows; draw where nothing is left to read. `drafts` has one for each row."""
         drafts = drafts or [()] * len(jobs)
         parts = [job.pending[:CHUNK] for job in jobs]
         feeds = [
@@ -388,7 +390,7 @@ class LocalPolicy:
         self.max_length = max_positions(model.config, max_length)
         decoders = [open_decoder(model, rows=each, max_length=self.max_length) for _ in range(threads)]
         drafts = Drafts(draft_tokens) if draft_tokens else None
-        self.batchers = [Batcher(one, on_one_core=threads > 1, drafts=drafts) for one in decoders]
+        self.batchers = [Batcher(decoder, on_one_core=threads > 1, drafts=drafts) for decoder in decoders]
         self.tokenizer = tokenizer
         self.name = name
         self._free = [(row, index) for row in reversed(range(each)) for index in reversed(range(threads))]
@@ -449,6 +451,7 @@ class _LocalConversation(TokenConversation):
         return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))
 
     def close(self) -> None:
-        row, self._row = self._row, None
+        row = self._row
+        self._row = None
         if row is not None:
             self._policy.give_back_row(row)

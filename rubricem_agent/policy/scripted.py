@@ -103,7 +103,8 @@ class QuotingResearcher:
         weighed = f"<think>{state}</think><state_evaluation>{state} "
         if self._turn == 2:
             return f"{weighed}The papers may have more.</state_evaluation>{_call(SNIPPET_SEARCH, self._question)}"
-        return f"{weighed}This is all there is to quote.</state_evaluation>{_REVIEW.format(len(self._quotes))}{self._answer()}"
+        review = _REVIEW.format(len(self._quotes))
+        return f"{weighed}This is all there is to quote.</state_evaluation>{review}{self._answer()}"
 
     def _read(self, observation: str) -> None:
         stems = _stems(self._question)

@@ -18,8 +18,13 @@ from rubricem_env.tools.render import estimate_tokens
 PHASE = "policy"
 """The phase under which the cost of turns is recorded."""
 REFUSED = "the server refused to write the turn; ask something else or use another model"
-Exchange = tuple[str, str]
-"""A turn as the episode kept it, and what the policy read after it."""
+
+
+class Exchange(NamedTuple):
+    """A turn as the episode kept it, and what the policy read after it."""
+
+    turn: str
+    observation: str
 
 
 StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]
@@ -68,13 +73,13 @@ class TextConversation:
             timing=self._service.timing,
         )
         kept = emission.text[: parse_turn(emission.text).end]
-        self._exchanges.append((kept, ""))
+        self._exchanges.append(Exchange(kept, ""))
         self._size += estimate_tokens(kept)
         return emission
 
     def observe(self, text: str) -> None:
-        turn, observation = self._exchanges[-1]
-        self._exchanges[-1] = turn, observation + text
+        last = self._exchanges[-1]
+        self._exchanges[-1] = last._replace(observation=last.observation + text)
         self._size += estimate_tokens(text)
 
     def close(self) -> None:
@@ -83,7 +88,8 @@ class TextConversation:
     async def _try(self, max_tokens: int, listener: Listener) -> Emission:
         if self._has_shown:
             listener.restarted()
-        service, turn = self._service, TurnWatch(listener)
+        service = self._service
+        turn = TurnWatch(listener)
         usages: list[Usage] = []
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
         async with service.limiter.slot(expected.tokens):
@@ -109,7 +115,8 @@ class TextConversation:
             turn.end = "length"
             return False
         usages.append(Usage(calls=1))
-        before, has_begun = len(turn.text), False
+        before = len(turn.text)
+        has_begun = False
         reported: Usage | None = None
         try:
             async with aclosing(self._stream(self._exchanges, turn.text, left)) as stream:

@@ -25,8 +25,9 @@ BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + index): byte f
 """The byte of each character in byte-level vocabularies: itself where printable, else from U+0100 on."""
 ApplyTemplate = Callable[[Opening], str]
 """Renders system and user message up to where the assistant begins."""
-_SYSTEM, _USER = "\ue000system\ue001", "\ue000user\ue001"
-"""Placeholders in the private use area, which show where the template puts each message."""
+# Placeholders in the private use area, which show where the template puts each message.
+_SYSTEM = "\ue000system\ue001"
+_USER = "\ue000user\ue001"
 
 
 class PolicyTokenizer:
@@ -201,8 +202,9 @@ class TokenConversation:
         """Free what the conversation holds; here nothing."""
 
     def _keep(self, turn: TokenTurn) -> None:
-        """Truncate the tokens as the episode truncates the text. A token across that point is kept with its overhang."""
-        text, starts = turn.text, turn.starts
+        """Truncate the tokens as the episode truncates the text. A token across that point is kept whole."""
+        text = turn.text
+        starts = turn.starts
         kept = parse_turn(text).end
         # Tokens that begin at the very end, such as the one that ends the turn, add no text: nothing is truncated.
         count = len(starts) if kept == len(text) else sum(start < kept for start in starts)

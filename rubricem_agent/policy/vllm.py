@@ -159,8 +159,11 @@ class _ServedConversation(TokenConversation):
         seed = int(self._rng.integers(1 << 31))
         body = {**_FIXED, "prompt": prompt, "temperature": self._temperature, "seed": seed}
         expected = Usage(calls=1, input_tokens=len(prompt), output_tokens=max_tokens)
-        server, service = self._policy.server, self._policy.service
-        before, has_begun, is_at_stop_string = len(turn.ids), False, False
+        server = self._policy.server
+        service = self._policy.service
+        before = len(turn.ids)
+        has_begun = False
+        is_at_stop_string = False
         reported: Usage | None = None
         usages.append(Usage(calls=1))
         async with service.limiter.slot(expected.tokens):

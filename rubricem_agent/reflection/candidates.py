@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -55,12 +55,15 @@ _WHOLE = re.compile(
 )
 
 
-Blocks = tuple[str, str]
-"""The text of the two blocks, rubrics and takeaways, stripped."""
+class Blocks(NamedTuple):
+    """The text of the two blocks of a reflection, stripped."""
+
+    rubrics: str
+    takeaways: str
 
 
 def close_blocks(text: str) -> str:
-    """The reflection with a block closed that was left open: the first before the second begins, the second at the end."""
+    """The reflection with open blocks closed: the first where the second begins, the second at the end."""
     for name, end in ((RUBRICS, text.find(f"<{TAKEAWAYS}>")), (TAKEAWAYS, -1)):
         if f"<{name}>" in text and f"</{name}>" not in text:
             at = end if end >= 0 else len(text)
@@ -86,11 +89,12 @@ def parse_blocks(text: str, *, repairs: bool = False) -> Blocks | Refusal:
     if whole is None:
         return Refusal(
             "format",
-            f"the reply is more than <{RUBRICS}> and then <{TAKEAWAYS}>; nothing else but a leading <think> is allowed.",
+            f"the reply is more than <{RUBRICS}> and then <{TAKEAWAYS}>; nothing else but a leading <think> is "
+            "allowed.",
         )
-    blocks = (whole["rubrics"].strip(), whole["takeaways"].strip())
+    blocks = Blocks(rubrics=whole["rubrics"].strip(), takeaways=whole["takeaways"].strip())
     if not all(blocks):
-        empty = RUBRICS if not blocks[0] else TAKEAWAYS
+        empty = RUBRICS if not blocks.rubrics else TAKEAWAYS
         return Refusal("format", f"the block <{empty}> is empty.")
     return blocks
 
@@ -184,9 +188,11 @@ class ReflectionSettings(Frozen):
     """All candidates in one call to the judge, or one call each."""
     form_counts: bool | Literal["share"] = False
     """What a reflection with unreadable blocks earns: its utility (false, as in the paper), 0 (true), or its
-    utility times the share of the four tags that are in place. A small policy forgets to close blocks as utility rises."""
+    utility times the share of the four tags that are in place. A small policy forgets to close blocks as utility
+    rises."""
     repairs_form: bool = False
-    """Close a block that was left open, and the last one, before the blocks are read. The sampled tokens stay as they are."""
+    """Close a block that was left open, and the last one, before the blocks are read. The sampled tokens stay as they
+    are."""
     kl_coefficient: Annotated[float, Field(ge=0)] | None = None
     """Of the loss on reflections, local trainer; None takes that of the rollouts."""
     gate_counts: bool = True
@@ -238,7 +244,8 @@ def build_opening(policy: Policy, parsed: ParsedTrajectory, *, settings: Reflect
         ReflectionError: question and answer alone do not fit.
     """
     prompt = reflection_prompt(settings.system, settings.wording)
-    system, layout = prompt.section("system"), prompt.section("user")
+    system = prompt.section("system")
+    layout = prompt.section("user")
     limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)
     question = neutralize(parsed.trajectory.question.strip())
 

@@ -106,12 +106,29 @@ def measure_reflections(outcomes: Sequence[ReflectionOutcome], refused_rubrics: 
     return {
         "utility": round(float(np.mean(utilities)), 4) if utilities else None,
         "readable": round(sum(sample.is_readable for sample in samples) / len(samples), 4) if samples else None,
-        "refused": {"rubrics": dict(refused_rubrics), "reflections": count_reasons(one.refusal for one in samples)},
+        "refused": {
+            "rubrics": dict(refused_rubrics),
+            "reflections": count_reasons(sample.refusal for sample in samples),
+        },
     }
 
 
-Assessed = tuple[ReflectionSample, CandidateScore, Blocks | Refusal]
-"""A candidate with the judge's score, and its blocks or why it lacks them."""
+class AssessedCandidate(NamedTuple):
+    """A candidate with the judge's score, and its blocks or why it lacks them."""
+
+    sample: ReflectionSample
+    judged: CandidateScore
+    blocks: Blocks | Refusal
+
+
+class _Offered(NamedTuple):
+    """What the bank did with the candidates of one attempt."""
+
+    chosen: int | None
+    """The index of the accepted candidate; None where the bank accepted none."""
+    item: BankItem | None
+    refusals: dict[int, Refusal]
+    """The refusals by the candidate's index."""
 
 
 def _score(candidate_score: CandidateScore) -> ReflectionScore | None:
@@ -125,7 +142,7 @@ async def assess(
     *,
     settings: ReflectionSettings,
     seed: int,
-) -> tuple[Assessed, ...]:
+) -> tuple[AssessedCandidate, ...]:
     """Every candidate with the judge's score.
 
     An empty candidate gets 0 without a request; where the form counts, so does one whose blocks cannot be
@@ -150,7 +167,10 @@ async def assess(
         if settings.form_counts and isinstance(blocks[index], Refusal):
             share = intact_share(candidates[index].text) if settings.form_counts == "share" else 0.0
             candidate_scores[index] = _scaled(candidate_scores[index], share)
-    return tuple((candidate, candidate_scores[at], blocks[at]) for at, candidate in enumerate(candidates))
+    return tuple(
+        AssessedCandidate(candidate, candidate_scores[index], blocks[index])
+        for index, candidate in enumerate(candidates)
+    )
 
 
 def _scaled(candidate_score: CandidateScore, share: float) -> CandidateScore:
@@ -161,14 +181,14 @@ def _scaled(candidate_score: CandidateScore, share: float) -> CandidateScore:
     return candidate_score._replace(outcome=ReflectionScore(**values))
 
 
-def rank(assessed: Sequence[Assessed]) -> list[int]:
-    """The indices of the scored candidates of valid form: greatest utility first, then the shorter, then the earlier."""
+def rank(assessed: Sequence[AssessedCandidate]) -> list[int]:
+    """The indices of scored candidates of valid form: greatest utility first, then the shorter, then the earlier."""
     utilities = {
         index: score.utility
-        for index, (_, candidate_score, blocks) in enumerate(assessed)
-        if (score := _score(candidate_score)) is not None and not isinstance(blocks, Refusal)
+        for index, candidate in enumerate(assessed)
+        if (score := _score(candidate.judged)) is not None and not isinstance(candidate.blocks, Refusal)
     }
-    return sorted(utilities, key=lambda index: (-utilities[index], len(assessed[index][0].text), index))
+    return sorted(utilities, key=lambda index: (-utilities[index], len(assessed[index].sample.text), index))
 
 
 class Reflector:
@@ -223,7 +243,7 @@ class Reflector:
         )
         provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
         async with self.writing:
-            chosen, item, refusals = await self._offer(attempt.parsed, assessed, provenance=provenance, step=step)
+            offered = await self._offer(attempt.parsed, assessed, provenance=provenance, step=step)
         # No waiting from here on: the outcome is there before anyone else gets the lock.
         return ReflectionOutcome(
             query_key=key,
@@ -234,10 +254,11 @@ class Reflector:
             temperature=self.settings.temperature,
             policy_version=version,
             samples=tuple(
-                _sample(one, refusals.get(at), gate_counts=self.settings.gate_counts) for at, one in enumerate(assessed)
+                _sample(candidate, offered.refusals.get(position), gate_counts=self.settings.gate_counts)
+                for position, candidate in enumerate(assessed)
             ),
-            chosen=chosen,
-            item=item,
+            chosen=offered.chosen,
+            item=offered.item,
         )
 
     async def reflect_unjudged(self, parsed: ParsedTrajectory) -> BankItem | Refusal:
@@ -254,17 +275,17 @@ class Reflector:
         return await asyncio.to_thread(self._bank.write, reflection, pages=pages)
 
     async def _offer(
-        self, parsed: ParsedTrajectory, assessed: Sequence[Assessed], *, provenance: Provenance, step: int
-    ) -> tuple[int | None, BankItem | None, dict[int, Refusal]]:
+        self, parsed: ParsedTrajectory, assessed: Sequence[AssessedCandidate], *, provenance: Provenance, step: int
+    ) -> _Offered:
         """Offer the candidates to the bank, best first, until it accepts one; the others are checked by its gate.
 
-        Returns the accepted index and item, and the refusals by index. A reflection that comes after one on a later
-        attempt at its question is stored as history.
+        A reflection that comes after one on a later attempt at its question is stored as history.
         """
         key = parsed.trajectory.query_key
         pages = ShownText.in_trajectories([parsed.trajectory])
         refusals: dict[int, Refusal] = {}
-        chosen, item = None, None
+        chosen = None
+        item = None
         for index in rank(assessed):
             _, candidate_score, blocks = assessed[index]
             assert not isinstance(blocks, Refusal), "only candidates of valid form are ranked"
@@ -278,12 +299,13 @@ class Reflector:
                 outcome = await asyncio.to_thread(self._bank.write, reflection, pages=pages, is_late=is_late)
                 if not isinstance(outcome, Refusal):
                     self._latest[key] = max(step, self._latest.get(key, step))
-                    chosen, item = index, outcome
+                    chosen = index
+                    item = outcome
                     continue
                 refusals[index] = outcome
             elif refusal := await asyncio.to_thread(self._bank.refusal, reflection, pages=pages):
                 refusals[index] = refusal
-        return chosen, item, refusals
+        return _Offered(chosen, item, refusals)
 
 
 def _reflection(
@@ -292,20 +314,20 @@ def _reflection(
     return Reflection(
         query_key=parsed.trajectory.query_key,
         question=parsed.trajectory.question,
-        rubrics=blocks[0],
-        takeaways=blocks[1],
+        rubrics=blocks.rubrics,
+        takeaways=blocks.takeaways,
         score=score,
         provenance=provenance,
     )
 
 
-def _sample(one: Assessed, refusal: Refusal | None, *, gate_counts: bool) -> ReflectionSample:
-    candidate, candidate_score, blocks = one
+def _sample(candidate: AssessedCandidate, refusal: Refusal | None, *, gate_counts: bool) -> ReflectionSample:
+    sample, candidate_score, blocks = candidate
     refused = blocks if isinstance(blocks, Refusal) else refusal
     is_worthless = (
         gate_counts and refusal is not None and refusal.code in TEXT_CODES and _score(candidate_score) is not None
     )
-    return candidate.model_copy(
+    return sample.model_copy(
         update={
             "score": _NOTHING if is_worthless else _score(candidate_score),
             "justification": candidate_score.justification,

@@ -29,7 +29,8 @@ def render_report(parsed: ParsedTrajectory) -> str:
 
 def linked_answer(answer: str, numbers: Mapping[str, int], *, sources: Mapping[str, SnippetSource]) -> str:
     """The answer with each citation as its claim and numbered links; unknown ids become a question mark."""
-    pieces, at = [], 0
+    pieces = []
+    at = 0
     for citation in find_citations(answer):
         links = "".join(_link(key, numbers, sources=sources) for key in citation.ids)
         pieces += [answer[at : citation.start], citation.claim, f" {links}" if links else ""]

@@ -1,4 +1,4 @@
-"""Runs episodes with a policy: one (`run_episode`), or n attempts at each of m questions at once (`run_groups`)."""
+"""Runs episodes with a policy: one episode, or groups of attempts at many questions."""
 
 import asyncio
 import hashlib
@@ -56,7 +56,9 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
         attempt.query, prompt=attempt.opening.user, limits=limits, count_tokens=policy.count_tokens, seed=attempt.seed
     )
     conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
-    usage, failure, has_overflowed = Usage(), "", False
+    usage = Usage()
+    failure = ""
+    has_overflowed = False
     reply: Continue | Finished | None = None
     try:
         with span("invoke_agent", "rubricem", begins=(attempt.opening.user, attempt.seed)):

@@ -35,7 +35,8 @@ def build_answerer(
 
     Nobody answers where only verdicts are made. `stack` closes the policy.
     """
-    config, given = planned.config, planned.given
+    config = planned.config
+    given = planned.given
     if config.stage == "verdicts":
         given = GivenAnswers("nobody", {})
     if given is not None:

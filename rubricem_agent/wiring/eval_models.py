@@ -19,7 +19,8 @@ def model_names(config: EvalConfig, rules: Rules) -> tuple[str, tuple[str, ...]]
     Raises:
         ConfigError: there is no such policy or judge.
     """
-    policy, judges = "", tuple(map(judge_model, judge_names(config, rules)))
+    policy = ""
+    judges = tuple(map(judge_model, judge_names(config, rules)))
     if config.policy != EXPERT and not config.policy.startswith(GIVEN):
         spec = parse_policy(config.policy)
         policy = "" if spec.backend in (SCRIPTED, LOCAL) else spec.model

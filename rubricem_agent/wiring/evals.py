@@ -108,7 +108,8 @@ async def _drive(
         built = build_judge(
             JudgeConfig(judge=judges[0], also=judges[1:], ceilings=ceilings), environ, prices=planned.prices
         )
-        models, judge_meter = built.models, built.meter
+        models = built.models
+        judge_meter = built.meter
     async with AsyncExitStack() as stack:
         for model in models:
             stack.push_async_callback(model.aclose)
@@ -152,7 +153,8 @@ def _probes(
     environ: Mapping[str, str],
 ) -> list[Probe]:
     """The probes of what is still to be asked: none where every answer and every verdict is in the logs."""
-    config, (answers, verdicts) = planned.config, logs
+    config = planned.config
+    answers, verdicts = logs
     records = [answers.find(key) for key in keys]
     is_answered = all(record is not None and record.is_final for record in records)
     answering = config.asks_a_model and config.stage != "verdicts" and not is_answered

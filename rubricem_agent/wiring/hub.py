@@ -19,7 +19,9 @@ from rubricem_records.files.line_file import LineFile
 from rubricem_records.runs.run_log import METRICS_FILE
 from rubricem_records.runs.run_settings import SETTINGS_FILE
 
-BANK, MODEL, CARD = "rubric-bank", "model", "README.md"
+BANK = "rubric-bank"
+MODEL = "model"
+CARD = "README.md"
 _SENT: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         MODEL: ("*.safetensors", ("config.json", "*.safetensors", "*.json", "*.jinja", "*.txt")),
@@ -89,7 +91,8 @@ def send_upload(kind: str, files: Mapping[str, bytes | Path], repository: str, *
     with requires_extra("local", "a push to the hub", package="huggingface_hub"):
         from httpx import HTTPError
         from huggingface_hub import CommitOperationAdd, HfApi
-    of, added = "model" if kind == MODEL else "dataset", [CommitOperationAdd(*file) for file in files.items()]
+    of = "model" if kind == MODEL else "dataset"
+    added = [CommitOperationAdd(*file) for file in files.items()]
     try:
         HfApi().create_repo(repository, repo_type=of, private=private or None, exist_ok=True)
         made = HfApi().create_commit(repository, added, repo_type=of, commit_message=f"rubricem push: {kind}")

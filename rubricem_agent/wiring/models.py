@@ -87,7 +87,8 @@ def refuse_unnamed_host(variable: str, environ: Mapping[str, str], *, url: str, 
     the address in a settings file cannot obtain it; never unencrypted, except within this machine.
     """
     refuse_plain_http(url, variable)
-    host, named = url_host(url), environ.get(f"{variable}_HOST", "").lower().replace(",", " ").split()
+    host = url_host(url)
+    named = environ.get(f"{variable}_HOST", "").lower().replace(",", " ").split()
     if host not in {home, *named, *LOOPBACK} - {""}:
         raise ConfigError(
             f"{variable} is not sent to {host}: a settings file alone names that server. In the environment, set "
@@ -106,12 +107,14 @@ def key_for(
     Raises:
         ConfigError: the server is `home` and there is no key, or the key must not go to the address.
     """
-    key, variable = environ.get(own, "").strip(), own
+    key = environ.get(own, "").strip()
+    variable = own
     if not key:
         if url_host(url) != home:
             return None, own
         secret = read_secret(environ, _HOME_KEYS[home], own, purpose=f"the {who} at {home}")
-        key, variable = secret.get_secret_value(), _HOME_KEYS[home]
+        key = secret.get_secret_value()
+        variable = _HOME_KEYS[home]
     refuse_unnamed_host(variable, environ, url=url, home=home)
     return SecretStr(key), variable
 

@@ -114,9 +114,9 @@ async def find_silent(probes: Iterable[Probe]) -> dict[str, str]:
             return " ".join(str(failure).split())
         return ""
 
-    asked = list(probes)
-    failures = await asyncio.gather(*(failure_of(ask) for _, ask in asked))
-    return {what: failure for (what, _), failure in zip(asked, failures, strict=True) if failure}
+    questions = list(probes)
+    failures = await asyncio.gather(*(failure_of(ask) for _, ask in questions))
+    return {what: failure for (what, _), failure in zip(questions, failures, strict=True) if failure}
 
 
 async def require_answers(probes: Iterable[Probe]) -> None:

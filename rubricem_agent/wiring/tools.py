@@ -1,4 +1,4 @@
-"""Builds the toolbox of an episode from its settings: search engines, MCP servers, records; and serves tools over MCP."""
+"""Builds the toolbox of an episode from its settings, and serves tools over MCP."""
 
 import re
 import socket
@@ -63,7 +63,8 @@ class OpenTools(NamedTuple):
 
 def open_cache(config: ToolsConfig) -> CacheStore:
     """The cache of the settings."""
-    cache, ttl = config.cache, config.cache.ttl_hours * 3600
+    cache = config.cache
+    ttl = config.cache.ttl_hours * 3600
     if cache.path is not None:
         return SqliteStore(cache.path, time.time, ttl=ttl, max_entries=cache.entries)
     return InMemoryCache(time.time, ttl=ttl, max_entries=cache.entries)
@@ -188,12 +189,12 @@ async def _web_toolbox(
 
     def searching(search: SearchConfig) -> Iterator[Tool]:
         order: tuple[SearchConfig, ...] = search.in_order
-        for one in order:
-            server = "" if one is search else one.engine
+        for settings in order:
+            server = "" if settings is search else settings.engine
             # Where another engine stands in, it is asked sooner.
-            attempts = 4 if one is order[-1] else 2
-            backend = search_backend(one, environ)
-            yield guarded(backend, one.limits, _scope_of(one), server=server, attempts=attempts)
+            attempts = 4 if settings is order[-1] else 2
+            backend = search_backend(settings, environ)
+            yield guarded(backend, settings.limits, _scope_of(settings), server=server, attempts=attempts)
 
     tools = [in_order([*searching(search)]) for search in (config.google_search, config.snippet_search)]
     pages = _page_tools(config.pages, environ) if config.fetch_page else ()
@@ -332,7 +333,8 @@ async def _connect(server: MountedServerConfig, environ: Mapping[str, str], stac
         given = {name: environ[name] for name in server.environment}
         openers = [partial(open_stdio, server.command, server.arguments, given, timeout=server.timeout)]
     else:
-        token, urls = None, _BETWEEN_ADDRESSES.split(server.url or "")
+        token = None
+        urls = _BETWEEN_ADDRESSES.split(server.url or "")
         if server.token_variable is not None:
             for url in urls:
                 tool_key(server.token_variable, environ, url=url)

@@ -1,4 +1,4 @@
-"""gem: the Gymnasium environment with gem's interface. Each copy from `spawn` shares questions and tools.
+"""An environment with gem's interface. Each copy from `spawn` shares questions and tools.
 
     gem.register("rubricem:almanac", "rubricem_env.adapters.gem:ResearchGemEnv")
     env = gem.make("rubricem:almanac", reward="answer", scorer=...)

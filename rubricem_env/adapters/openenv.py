@@ -1,4 +1,4 @@
-"""OpenEnv: a server with one session per episode, and a typed client. This is also our server mode.
+"""An OpenEnv server with one session per episode, and a typed client. This is also our server mode.
 
     app = research_app(make_env_spec(), token="...")          # module.py; serve with: uvicorn module:app
     async with ResearchClient("http://host:8000", token="...") as client:

@@ -1,4 +1,4 @@
-"""What a person has written is read with one sentence for each failure: text files, values, names, KEY=VALUE.
+"""Reads what a person has written, with one sentence for each failure: files, values, names, KEY=VALUE.
 
 `package_text` reads what is part of the package.
 """

@@ -41,7 +41,7 @@ class EpisodeLimits(Frozen):
     """Emissions in a row without an action that end the episode."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3
     """On the Nth identical call the policy reads a notice."""
-    observation: Annotated[ObservationCaps, Field(exclude_if=CAPS.__eq__)] = CAPS
+    observation: ObservationCaps = CAPS
     """How much of a tool's result the policy reads."""
 
     @model_validator(mode="after")

@@ -217,4 +217,4 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             )
         if len(seed) != self.num_envs:
             raise UsageError(f"reset() got {len(seed)} seeds for {self.num_envs} episodes; give one for each.")
-        return [None if each is None else int(each) for each in seed]
+        return [None if number is None else int(number) for number in seed]

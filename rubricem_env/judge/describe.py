@@ -1,4 +1,4 @@
-"""The JSON of `rubricem judge`."""
+"""Describes a judged group as JSON values, as `rubricem judge` prints it."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Several judges as one."""
+"""Several judges as one: combines their scores by mean, majority or trimmed mean."""
 
 from collections import Counter
 from collections.abc import Sequence

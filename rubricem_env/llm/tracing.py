@@ -1,4 +1,6 @@
-"""Episodes as OpenTelemetry traces, named by the GenAI conventions 1.41: turns, tool and judge calls are spans.
+"""Records episodes as OpenTelemetry traces: turns, tool calls and judge calls are spans.
+
+The GenAI conventions 1.41 name them.
 
 Nothing is exported unless RUBRICEM_OTLP_ENDPOINT names a collector (OTLP over HTTP; the standard OTEL_EXPORTER_OTLP_*
 variables set its headers), and no text unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is true.

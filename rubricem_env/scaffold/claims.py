@@ -39,7 +39,7 @@ def unfounded_claims(parsed: ParsedTrajectory) -> tuple[str, ...]:
         if seen is None or seen.status is None:
             continue
         held = set(held_ids(segment.text, seen.snippet_ids))
-        if missing := [found for found in seen.snippet_ids if found not in held]:
+        if missing := [snippet_id for snippet_id in seen.snippet_ids if snippet_id not in held]:
             claims.append(
                 f"observation {number} claims the snippets {', '.join(missing)}, which its text does not hold."
             )

@@ -66,7 +66,7 @@ _MENTION = re.compile(
 _LONG_WORD = re.compile(r"(\w{64})\w+")
 """No language has so long a word. Its rest is left out, since patterns take quadratic time within one word."""
 _WINDOW = 1_000
-"""Characters of a sentence, before or after a passage, that decide about it: so the time grows with the text's length."""
+"""Characters of a sentence before or after a passage that decide about it. The limit keeps the time linear."""
 
 
 def _before(text: str, match: re.Match[str]) -> str:

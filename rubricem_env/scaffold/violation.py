@@ -1,4 +1,4 @@
-"""The rules of the scaffold: a code for each, and a sentence of turn, rule, value and what to do.
+"""The rules of the scaffold: a code for each, and the sentence that describes a violation.
 
 Lenient mode (RL) records violations and continues; strict mode (data generation) rejects a trajectory with a violation
 in `STRICT`.

@@ -57,10 +57,10 @@ class ScriptedResearcher:
             search = self._searches[self._next]
             self._next += 1
             return f'{opening}<call_tool name="{search.tool}">{search.query}</call_tool>'
-        found = "; ".join(search.lesson.rstrip(".") for search in self._searches)
+        lessons = "; ".join(search.lesson.rstrip(".") for search in self._searches)
         claims = " ".join(self._claim(search) for search in self._searches)
         return (
-            f"{opening}<review><rubric_review>{found}.</rubric_review>"
+            f"{opening}<review><rubric_review>{lessons}.</rubric_review>"
             "<writing_plan>State each fact with its source, then the comparison.</writing_plan></review>"
             f"<answer>{claims}</answer>"
         )

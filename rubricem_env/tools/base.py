@@ -1,4 +1,4 @@
-"""Tools and toolboxes: what the environment calls, tools of this process, and the redaction of calls and results."""
+"""Tools and toolboxes: their protocols, those made of functions, and the redaction of calls."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable

@@ -25,8 +25,7 @@ from rubricem_env.tools.corpus_search import Document, fold, tokenize
 INDEX_FILE = "rubricem_index.json"
 """The file of an index folder that says what is in it."""
 FORMAT = 2
-_READABLE = (1, 2)
-"""Of an index that is built, and those that are searched. Rows cannot be looked up in the first."""
+"""The number of the format that this code writes and reads."""
 _ANALYZER = "folded_words"
 _SPARE = 8
 """Documents that are found beyond the limit, so that the order of equal scores does not depend on the index's parts."""
@@ -95,7 +94,7 @@ def read_manifest(folder: Path) -> IndexManifest | None:
         return None
     with validating(f"cannot read the index {path}", "Build it again in a new folder."):
         manifest = IndexManifest.model_validate_json(read_text(path, "an index that `rubricem corpus build` wrote"))
-    if manifest.format not in _READABLE:
+    if manifest.format != FORMAT:
         raise FileFormatError(
             f"{path} has the format {manifest.format}; this release reads {FORMAT}. Build it again in a new folder."
         )
@@ -190,7 +189,7 @@ class CorpusIndex:
         words = tokenize(query)
         search = partial(self._hits, years=years, fields=fields)
         frequency = {word: self._searcher.doc_freq("words", word) for word in set(words)}
-        if self.manifest.format < FORMAT or len(_rarest(frequency, _POSTINGS // 2)) == len(frequency):
+        if len(_rarest(frequency, _POSTINGS // 2)) == len(frequency):
             hits = search(Query.boolean_query(self._any("words", words)), limit=limit + _SPARE)
         else:
             number = max(_RANKED, 4 * limit)
@@ -204,9 +203,9 @@ class CorpusIndex:
             ranked = self._scored(self._any("row", [row for _, row, _ in hits]), words, frequency, number=len(hits))
             # Looking up rows takes longer than ranking them.
             rows = {(address.segment_ord, address.doc): row for _, row, address in hits}
-            found = self._searcher.search(ranked, limit + _SPARE, count=False).hits
-            hits = [(float(score), rows[at.segment_ord, at.doc], at) for score, at in found]
-        ordered = sorted(hits, key=lambda found: (-found[0], found[1]))[:limit]
+            best = self._searcher.search(ranked, limit + _SPARE, count=False).hits
+            hits = [(float(score), rows[at.segment_ord, at.doc], at) for score, at in best]
+        ordered = sorted(hits, key=lambda hit: (-hit[0], hit[1]))[:limit]
         return [(row, self._document(address)) for _, row, address in ordered]
 
     def at_rows(
@@ -228,25 +227,25 @@ class CorpusIndex:
         pairs = list(combinations(_rarest(frequency, _POSTINGS)[len(alone) :], 2))
         # A pair takes as long as its rarer word.
         led = accumulate(frequency[rarer] for rarer, _ in pairs)
-        found = self._any("words", alone)
+        clauses = self._any("words", alone)
         number = sum(frequency[word] for word in alone)
         for (rarer, other), total in zip(pairs, led, strict=True):
-            if total <= _POSTINGS // (10 if found else 5):
+            if total <= _POSTINGS // (10 if clauses else 5):
                 both = [(Occur.Must, word) for _, word in self._any("words", (rarer, other))]
-                found.append((Occur.Should, Query.boolean_query(both)))
+                clauses.append((Occur.Should, Query.boolean_query(both)))
                 number += frequency[rarer] * frequency[other] // self._searcher.num_docs
-        if not found:
+        if not clauses:
             return None
-        return self._scored(found, [word for word in words if word in counted], frequency, number=number)
+        return self._scored(clauses, [word for word in words if word in counted], frequency, number=number)
 
     def _scored(
-        self, found: Sequence[tuple[Occur, Query]], words: Sequence[str], frequency: Mapping[str, int], *, number: int
+        self, clauses: Sequence[tuple[Occur, Query]], words: Sequence[str], frequency: Mapping[str, int], *, number: int
     ) -> Query:
         """What any of the clauses finds, about so many passages, scored by the words alone."""
         # A union reads all passages of its words. A frequent word is looked up in what is found, which takes less.
         looked_up = [word for word in words if frequency[word] > _LOOKED_UP * number][:_MOST_LOOKED_UP]
         read = (Counter(words) - Counter(looked_up)).elements()
-        among = Query.const_score_query(Query.boolean_query(found), 0.0)
+        among = Query.const_score_query(Query.boolean_query(clauses), 0.0)
         scored = Query.boolean_query([(Occur.Must, among), *self._any("words", list(read))])
         for word in looked_up:
             scored = Query.boolean_query([(Occur.Must, scored), *self._any("words", [word])])

@@ -188,5 +188,5 @@ def offline_toolbox(corpus: DocumentSearch) -> LocalToolbox:
 
 
 def _result(documents: list[Document], summary: str = "") -> ToolResult:
-    snippets = tuple(Snippet(text=each.text, title=each.title, url=each.url) for each in documents)
+    snippets = tuple(Snippet(text=document.text, title=document.title, url=document.url) for document in documents)
     return ToolResult.found(snippets, summary)

@@ -81,8 +81,8 @@ def _hits(rows: Any, text: Callable[[Any], str | list[str] | None], url: str = "
         raise TypeError("a list of hits is required: a message about a limit must not be read as an empty list")
     snippets = []
     for row in rows:
-        found = text(row) or ""
-        words = html.unescape(found if isinstance(found, str) else _JOINT.join(filter(None, found)))
+        parts = text(row) or ""
+        words = html.unescape(parts if isinstance(parts, str) else _JOINT.join(filter(None, parts)))
         if words.strip():
             snippets.append(Snippet(text=words, title=html.unescape(row.get("title") or ""), url=row.get(url) or ""))
     return tuple(snippets)

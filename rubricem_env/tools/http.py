@@ -178,13 +178,16 @@ class SearchEngine:
         """
         parameters = dict(call.parameters)
         limit = int(parameters.get("limit", self._limit))
-        asked = self._wire.ask(call.query, limit, parameters)
+        wire_request = self._wire.ask(call.query, limit, parameters)
         request = self._client.build_request(
-            "GET" if asked.body is None else "POST", self._url + asked.path, params=asked.params, json=asked.body
+            "GET" if wire_request.body is None else "POST",
+            self._url + wire_request.path,
+            params=wire_request.params,
+            json=wire_request.body,
         )
         parse = _parse_xml if self._wire.is_xml else json.loads
-        found = await ask_json(self._client, request, name=self._name, read=self._wire.read, parse=parse)
-        return found.model_copy(update={"snippets": found.snippets[:limit]}), self.expected
+        result = await ask_json(self._client, request, name=self._name, read=self._wire.read, parse=parse)
+        return result.model_copy(update={"snippets": result.snippets[:limit]}), self.expected
 
     async def aclose(self) -> None:
         await self._client.aclose()

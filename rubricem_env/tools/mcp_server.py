@@ -97,7 +97,7 @@ def _write(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(_write(each) for each in value) if isinstance(value, list) else str(value)
+    return ",".join(_write(item) for item in value) if isinstance(value, list) else str(value)
 
 
 def _offer(spec: ToolSpec) -> Tool:

@@ -1,4 +1,4 @@
-"""Recording and replaying tool calls.
+"""Records tool calls in a file, and replays them.
 
 The record is a JSONL file: a first line with the format, then one call and its result a line. A replay gives the same
 results for the same calls, without network, keys or clock.

@@ -128,7 +128,7 @@ def plain_text(result: ToolResult) -> str:
     """A result for a person, or for a client that reads only text."""
     if result.status.is_error:
         return f"{result.status.value}: {result.message}"
-    heads = [" | ".join(part for part in (each.title, each.url) if part) for each in result.snippets]
+    heads = [" | ".join(part for part in (snippet.title, snippet.url) if part) for snippet in result.snippets]
     snippets = [
         f"{head}\n{each.text}" if head else each.text for head, each in zip(heads, result.snippets, strict=True)
     ]

@@ -61,13 +61,15 @@ def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str],
                 # The first of two spellings wins, as the first of two equal attributes does.
                 repaired.setdefault(parameter.key, value)
         elif spec.is_guarded:
-            known = ", ".join(each.name for each in spec.parameters)
+            known = ", ".join(parameter.name for parameter in spec.parameters)
             takes = f"its parameters are {known}" if known else "it takes a query alone"
             unknown = f"{spec.name} has no parameter {name[:_SHOWN_ARGUMENTS]!r}"
             raise ToolError(f"{unknown}; {takes}. Write the call without it.")
         else:
             repaired.setdefault(name, value)
-    missing = [each.name for each in spec.parameters if each.is_required and each.key not in repaired]
+    missing = [
+        parameter.name for parameter in spec.parameters if parameter.is_required and parameter.key not in repaired
+    ]
     if missing:
         raise ToolError(f"{spec.name} needs the parameter {missing[0]}; write it as an attribute of the call.")
     return tuple(sorted(repaired.items()))

@@ -64,8 +64,11 @@ class ToolSpec(Frozen):
             schema: dict[str, Any] = json.loads(self.written_schema)
             return schema
         query = {"type": "string", "minLength": 1, "maxLength": self.max_query}
-        properties = {self.query_name: query, **{each.name: _schema_of(each) for each in self.parameters}}
-        required = [self.query_name, *(each.name for each in self.parameters if each.is_required)]
+        properties = {
+            self.query_name: query,
+            **{parameter.name: _schema_of(parameter) for parameter in self.parameters},
+        }
+        required = [self.query_name, *(parameter.name for parameter in self.parameters if parameter.is_required)]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 

@@ -80,12 +80,12 @@ def reading_text(question: Question, slips: Slips, *, progress: ExpertProgress) 
     new = {shown.snippet_id: shown.document_id for shown in progress.new}
     # A verdict is not read on a page but concluded from other needs.
     lines = [
-        (found.sources[-1], found.sentence)
-        for found in find_all(question, slips, progress=progress)
-        if not found.is_gap and found.target.kind != "verdict" and new.keys() & set(found.sources)
+        (finding.sources[-1], finding.sentence)
+        for finding in find_all(question, slips, progress=progress)
+        if not finding.is_gap and finding.target.kind != "verdict" and new.keys() & set(finding.sources)
     ]
-    asked = {duty.aspect: duty for duty in wanted_duties(question, slips) if duty.kind == "stated"}
-    for aspect, duty in asked.items():
+    stated_duties = {duty.aspect: duty for duty in wanted_duties(question, slips) if duty.kind == "stated"}
+    for aspect, duty in stated_duties.items():
         lines += [(name, f"Also state the {aspect}.") for name, page in new.items() if page in duty.convention_ids]
     # In the order of the snippets: a very small model learns this order, and hardly any other.
     said = [f"{name}: {line}" for name, line in sorted(lines, key=lambda line: int(line[0].removeprefix("S_")))]
@@ -103,12 +103,12 @@ def call_text(errand: Errand) -> str:
 def review_text(findings: Sequence[NeedAnswer], question: Question) -> str:
     """Each need with its source, or as missing; then what the answer will state."""
     lines = " ".join(
-        f"Missing: the {_planned_title(found.target, question)}."
-        if found.is_gap
-        else f"{found.sentence} ({', '.join(found.sources)})"
-        for found in findings
+        f"Missing: the {_planned_title(finding.target, question)}."
+        if finding.is_gap
+        else f"{finding.sentence} ({', '.join(finding.sources)})"
+        for finding in findings
     )
-    stated = ", ".join(f"the {found.target.title}" for found in findings if not found.is_gap) or "the gap"
+    stated = ", ".join(f"the {finding.target.title}" for finding in findings if not finding.is_gap) or "the gap"
     plan = f"State {stated}, with sources."
     if question.answer_format is AnswerFormat.EXACT:
         plan = _goal(findings).sentence or f"The value is {UNKNOWN}."
@@ -121,19 +121,19 @@ def answer_text(findings: Sequence[NeedAnswer], question: Question, *, slips: Sl
         goal = _goal(findings)
         return f"<answer>\\boxed{{{UNKNOWN if goal.is_gap else goal.value}}}</answer>"
     claims = [
-        f'<cite id="{", ".join(found.sources)}">{found.sentence}</cite>' if found.sources else found.sentence
-        for found in findings
-        if not found.is_gap
+        f'<cite id="{", ".join(finding.sources)}">{finding.sentence}</cite>' if finding.sources else finding.sentence
+        for finding in findings
+        if not finding.is_gap
     ] or ["The sources do not say."]
     if slips.forgets_citation:
-        claims[0] = next((found.sentence for found in findings if not found.is_gap), claims[0])
+        claims[0] = next((finding.sentence for finding in findings if not finding.is_gap), claims[0])
     heading = "# Report\n" if question.answer_format is AnswerFormat.LONG else ""
     return f"<answer>{heading}{' '.join(claims)}</answer>"
 
 
 def _goal(findings: Sequence[NeedAnswer]) -> NeedAnswer:
     """What an exact question asks for: the last of its needs."""
-    return next(found for found in reversed(findings) if isinstance(found.target, Need))
+    return next(finding for finding in reversed(findings) if isinstance(finding.target, Need))
 
 
 def _planned_title(need: Target, question: Question) -> str:

@@ -39,9 +39,9 @@ def lesson_after(
     """What this attempt teaches: what the answer owes, then each fault that is not overlooked."""
     # A step of a chain is named by its attribute, since its title would tell the step before.
     named = [need.attribute if need.depends_on else need.title for need in _owed(question) if need.kind != "verdict"]
-    asked = ", ".join(f"the {name}" for name in named)
+    owed = ", ".join(f"the {name}" for name in named)
     faults = [fault for fault in find_faults(question, seen) if not overlooks(fault)]
-    rubrics = [f"The answer states {asked}.", *(fault.rubrics for fault in faults)]
+    rubrics = [f"The answer states {owed}.", *(fault.rubrics for fault in faults)]
     takeaways = [fault.takeaways for fault in faults] or [SOUND]
     return Lesson(" ".join(rubrics), "\n".join(takeaways))
 

@@ -195,8 +195,8 @@ def traps_for(library: Library, needs: tuple[Need, ...]) -> tuple[Trap, ...]:
     """Every wrong value that a document offers for a need, of the entity itself or of one that looks like it."""
     right = {need.value for need in needs}
     offers: dict[tuple[str, TrapKind, str], tuple[str, ...]] = {}
-    asked = {need.id: need for need in needs if need.kind in ("fact", "link")}
-    for need in asked.values():
+    askable = {need.id: need for need in needs if need.kind in ("fact", "link")}
+    for need in askable.values():
         lookalikes = library.entities[need.subject_id].lookalike_ids
         for subject in (need.subject_id, *lookalikes):
             for value, kind, document in library.sources(subject, need.attribute):
@@ -204,7 +204,7 @@ def traps_for(library: Library, needs: tuple[Need, ...]) -> tuple[Trap, ...]:
                     key = (need.id, _trap_kind(kind, subject in lookalikes), value)
                     offers[key] = (*offers.get(key, ()), document)
     return tuple(
-        Trap(kind=kind, need_id=need_id, right_value=asked[need_id].value, wrong_value=wrong, document_ids=documents)
+        Trap(kind=kind, need_id=need_id, right_value=askable[need_id].value, wrong_value=wrong, document_ids=documents)
         for (need_id, kind, wrong), documents in offers.items()
     )
 

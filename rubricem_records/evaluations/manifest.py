@@ -1,6 +1,5 @@
-"""What an evaluation is: everything that its numbers depend on, written beside its logs."""
+"""The manifest of an evaluation: everything that its numbers depend on."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -106,15 +105,6 @@ def judge_model(judge: str) -> str:
 def _is_full(judge: str) -> bool:
     """Whether the name tells the backend; a model alone may have a colon as well."""
     return judge.startswith(("gemini:", "openai:", "vllm:", "local:"))
-
-
-def judge_names_in(judges: Iterable[str]) -> dict[str, str]:
-    """How each judge is named among the others: by its model, or in full where two share the model."""
-    full: dict[str, set[str]] = {}
-    known = set(judges)
-    for judge in filter(_is_full, known):
-        full.setdefault(judge_model(judge), set()).add(judge)
-    return {judge: judge if len(full.get(judge_model(judge), ())) > 1 else judge_model(judge) for judge in known}
 
 
 def read_manifest(folder: Path) -> EvaluationManifest:

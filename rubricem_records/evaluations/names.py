@@ -1,15 +1,18 @@
 """How reports name an evaluation, its agent and its judges."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rubricem_records.evaluations.manifest import judge_names_in
+from rubricem_records.evaluations.manifest import judge_model
 from rubricem_records.evaluations.scores import Scores
 
 
 def name_judges(runs: Sequence[Scores]) -> list[Scores]:
     """The runs with their judges named by the model alone, or in full where two judges share the model."""
-    names = judge_names_in(judge.judge for run in runs for judge in run.judges)
+    judges = {judge.judge for run in runs for judge in run.judges}
+    judges_of_model = Counter(judge_model(judge) for judge in judges)
+    names = {judge: judge if judges_of_model[judge_model(judge)] > 1 else judge_model(judge) for judge in judges}
     return [
         run.model_copy(
             update={

@@ -63,7 +63,8 @@ def bootstrap_mean(
         raise UsageError(f"{len(clusters)} clusters for {len(column)} values; give one cluster per value.")
     index = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters or range(len(column))))}
     member_of = np.asarray([index[cluster] for cluster in clusters or range(len(column))])
-    sums, sizes = np.bincount(member_of, weights=column), np.bincount(member_of).astype(np.float64)
+    sums = np.bincount(member_of, weights=column)
+    sizes = np.bincount(member_of).astype(np.float64)
     picks = rng.integers(0, len(index), size=(DRAWS, len(index)))
     means = sums[picks].sum(axis=1) / sizes[picks].sum(axis=1)
     low, high = _percentiles(means)

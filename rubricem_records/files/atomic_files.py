@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, survive a kill, and answer a full disk with one sentence."""
+"""Writes files in one step that survives a kill, and answers a full disk with one sentence."""
 
 import os
 from collections.abc import Callable, Iterator

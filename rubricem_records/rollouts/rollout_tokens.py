@@ -1,4 +1,4 @@
-"""The tokens of a rollout: for each its id, its log-probability, and its stage where the policy wrote it."""
+"""The tokens of a rollout: the id, the log-probability and the stage of each."""
 
 import numpy as np
 import numpy.typing as npt

@@ -29,7 +29,9 @@ RECORD_VERSION = 1
 
 RECORD_FOLDER = "record"
 
-GROUPS, ROLLOUTS, LESSONS = "groups", "rollouts", "lessons"
+GROUPS = "groups"
+ROLLOUTS = "rollouts"
+LESSONS = "lessons"
 
 VOCABULARY_FILE = "vocabulary.json"
 

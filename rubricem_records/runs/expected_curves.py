@@ -94,7 +94,8 @@ def compare_with(expected: Expected, log: RunLog) -> str | None:
     shared = [line for line in log.evaluations if line.step in points]
     if not shared:
         return None
-    value, point = shared[-1].held_out["answer"], points[shared[-1].step]
+    value = shared[-1].held_out["answer"]
+    point = points[shared[-1].step]
     side = "below what is" if value < point.lowest else "above what is" if value > point.highest else "as"
     return (
         f"{side} expected: held-out answers {value:.3f} at step {point.step}; earlier runs of this recipe were between "

@@ -1,4 +1,4 @@
-"""A training run's folder, read: its settings, its log, and the recipe that it was trained by."""
+"""Reads a training run's folder: its settings, its log and its recipe."""
 
 import json
 from pathlib import Path

@@ -32,8 +32,7 @@ def recorded_run_of(run: TheRun) -> RunFolder:
     run.record.refresh()
     if not run.record.groups:
         raise NotThereError(
-            f"the run {run.name} has recorded no trajectories: it has just begun, or it was trained with "
-            "record=false, or by a release that did not record them."
+            f"the run {run.name} has recorded no trajectories: it has just begun, or it was trained with record=false."
         )
     return run
 

@@ -134,11 +134,11 @@ def test_floor_and_ceilings_stand_beside_the_curve_of_the_shipped_policy_and_ent
     assert drawn == [{"plan": [0.25], "answer": [1.0]}, {stage: [0.3] for stage in STAGES}]
 
 
-OLD_STEP = {key: value for key, value in step(1).items() if key not in ("rollout_stats", "gradients")}
+BARE_STEP = {key: value for key, value in step(1).items() if key not in ("rollout_stats", "gradients")}
 
 
-@pytest.mark.parametrize("line", [exam(0, 0.4), OLD_STEP])
-def test_a_run_with_its_first_evaluation_alone_or_with_an_old_log_has_a_page(tmp_path, line):
+@pytest.mark.parametrize("line", [exam(0, 0.4), BARE_STEP])
+def test_a_run_with_its_first_evaluation_alone_or_with_few_measurements_has_a_page(tmp_path, line):
     answers = page_of(write(tmp_path, line, settings=None)).answers
 
     assert answers["/runs/run"]["card"]["title"] == "a training run"

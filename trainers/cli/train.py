@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from rubricem_agent.cli.terminal import Terminal, command
+from rubricem_agent.cli.command import command
+from rubricem_agent.cli.terminal import Terminal
 from rubricem_records.runs.expected_curves import compare_with, find_expected
 from rubricem_records.runs.following import follow_log
 from rubricem_records.runs.recorded_run import RecordedRun, read_run

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.terminal import ProbeOption, Terminal, command
+from rubricem_agent.cli.command import ProbeOption, command
+from rubricem_agent.cli.terminal import Terminal
 
 from ..verl_backend.command import DEFAULT, main
 from .train import ChangesArgument

@@ -11,8 +11,10 @@ from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.needs import Truth
 from rubricem_records.files.file_hash import sha256
 
-NEED, CONVENTION, TRAP = 1.0, 0.5, -1.0
-"""The weights of the world's own answer rubrics."""
+# The weights of the world's own answer rubrics.
+NEED = 1.0
+CONVENTION = 0.5
+TRAP = -1.0
 
 
 class AlmanacGold(Gold):

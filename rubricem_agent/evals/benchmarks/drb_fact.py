@@ -138,7 +138,8 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tupl
     Officially: extract, deduplicate, read pages, validate. DR Tulu takes facts and pages from its own traces.
     """
     if grader.rules.mode == "drtulu":
-        (facts, pages), unreadable = traced_citations(case), 0
+        facts, pages = traced_citations(case)
+        unreadable = 0
     else:
         facts, unreadable = yield from _extract(case, grader, language=language)
         read, _ = yield from ask(GradingQuestion(f"page {url}", url, is_page=True) for url in facts)

@@ -1,4 +1,4 @@
-"""SimpleQA: one letter per answer (A correct, B incorrect, C not attempted) and the rates of the three.
+"""SimpleQA: one letter per answer (correct, incorrect, not attempted), and their rates.
 
 The letter is the first capital A, B or C anywhere in the reply, so that INCORRECT and CORRECT read as C and
 "Answer: C" reads as A. Prose without a verdict leaves the mean. Files are CSV; rows have no id.

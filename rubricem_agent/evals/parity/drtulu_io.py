@@ -1,4 +1,4 @@
-"""DR Tulu's run records: the answer in them, their citations, and their form as DeepResearchBench articles.
+"""Reads DR Tulu's run records: their answers, their citations, and their form as articles.
 
 DR Tulu's citation conversion is lossy on purpose. `format_record` turns run records into DeepResearchBench articles
 with pre-scraped FACT citations. Because the agent's own traces replace FACT's extraction, deduplication and scraping,
@@ -44,9 +44,9 @@ def convert_citations(text: str) -> tuple[str, dict[str, list[str]]]:
 
     def mark(citation: re.Match[str]) -> str:
         ids = citation["ids"].split(",")
-        for each in ids:
-            claims_by_id.setdefault(each, []).append(citation["claim"])
-        return f". {citation['claim']} {' '.join(f'[{each}]' for each in ids)}."
+        for source_id in ids:
+            claims_by_id.setdefault(source_id, []).append(citation["claim"])
+        return f". {citation['claim']} {' '.join(f'[{source_id}]' for source_id in ids)}."
 
     return _CITATION.sub(mark, text), claims_by_id
 
@@ -59,9 +59,9 @@ def format_record(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     identity = record["example_id"] if "example_id" in record else official_field(record, "id")
     prompt = official_field(record, "problem")
     # Of two results with one url the later id wins; of two with one id the later content, and both urls stay known.
-    found = read_sources(record)
-    sources = dict(found)
-    id_of_url = {source.url: source_id for source_id, source in found}
+    cited = read_sources(record)
+    sources = dict(cited)
+    id_of_url = {source.url: source_id for source_id, source in cited}
     response = "final_response" if "final_response" in record else "pred_answer"
     text, claims_by_id = convert_citations(_text(record, response, official="final_response"))
     facts = {

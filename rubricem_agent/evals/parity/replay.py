@@ -25,8 +25,10 @@ from rubricem_env.domain.base import Frozen, Text, well_formed
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem, validating
 
-AGREED, DISAGREED, UNREADABLE = 0, 1, 2
-"""The exit codes of `rubricem parity`."""
+# The exit codes of `rubricem parity`.
+AGREED = 0
+DISAGREED = 1
+UNREADABLE = 2
 TOLERANCE = 1e-12
 
 _COMMENTS = ("note", "message")

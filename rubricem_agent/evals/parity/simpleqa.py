@@ -31,7 +31,8 @@ def recorded_parse(judge_text: Text) -> object:
 
 def recorded_aggregate(judge_texts: tuple[Text, ...]) -> object:
     letters = [parse_letter(text) for text in judge_texts]
-    shares, metrics = rates(letters), official_metrics(letters)
+    shares = rates(letters)
+    metrics = official_metrics(letters)
     accuracy = shares["accuracy_given_attempted"]
     return {
         "score_mean": metrics.pop("score"),

@@ -1,4 +1,4 @@
-"""A unit: one kind of recorded case, with the scorers that must reproduce its recorded results."""
+"""A unit of parity: one kind of recorded case, and the scorers that must reproduce it."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

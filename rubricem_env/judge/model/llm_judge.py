@@ -1,4 +1,7 @@
-"""The judge that asks a chat model for rubrics, scores and reflection scores (paper, sections C and D.5)."""
+"""The judge that asks a chat model for rubrics, scores and reflection scores.
+
+The paper's sections C and D.5 describe it.
+"""
 
 from collections.abc import Mapping
 

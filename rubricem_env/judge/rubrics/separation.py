@@ -1,4 +1,4 @@
-"""Which rubrics separate the rollouts of a group."""
+"""Finds which rubrics separate the rollouts of a group."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import pvariance

@@ -1,4 +1,4 @@
-"""The facts of one attempt that the rules score: its sections, requirements, queries and calls."""
+"""The facts of one attempt that the rules score: sections, requirements, queries and calls."""
 
 import re
 from collections.abc import Iterator

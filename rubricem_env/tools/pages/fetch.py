@@ -240,5 +240,5 @@ def _codec(charset: str) -> str:
 def _nearest(passages: list[str], wanted: str) -> list[str]:
     """The passages nearest to some words, by BM25, the nearest first."""
     rows = [Document(id=str(row), title="", url="", text=passage) for row, passage in enumerate(passages)]
-    found = Corpus(rows).search(wanted, limit=MAX_PASSAGES)
-    return [passages[int(each.id)] for each in found]
+    nearest = Corpus(rows).search(wanted, limit=MAX_PASSAGES)
+    return [passages[int(document.id)] for document in nearest]

@@ -1,4 +1,4 @@
-"""Which addresses a page may be fetched from: public ones, checked after resolution and then pinned."""
+"""Resolves the host of a page, refuses an address that is not public, and pins the address."""
 
 import asyncio
 import ipaddress
@@ -72,7 +72,7 @@ def _wrapped(address: Address) -> list[ipaddress.IPv4Address]:
     inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if address in _COMPATIBLE or any(address in network for network in _NAT64):
         inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [each for each in inner if each is not None]
+    return [address for address in inner if address is not None]
 
 
 def parse_address(url: str, ports: frozenset[int]) -> httpx2.URL:

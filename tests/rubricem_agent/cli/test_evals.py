@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rubricem_agent.cli.command import INCOMPLETE
 from rubricem_agent.cli.evals import eval_app
-from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_agent.wiring.hub_files import parse_hub_file
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
 from rubricem_env.testing.loopback import serve_loopback

@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
-from rubricem_agent.cli.terminal import Terminal, inert, open_out, plain_table, to_json
-from rubricem_env.domain.errors import ConfigError
+from rubricem_agent.cli.terminal import Terminal, inert, plain_table, to_json
 from rubricem_env.testing.judges import attempt, careless
 from tests.fakes import make_reflection
 
@@ -25,25 +23,6 @@ PAINTS = (
     "from rubricem_agent.cli.terminal import Terminal, plain_table; table = plain_table('[red]a[/red]'); "
     "table.add_row('[red]b[/red]'); Terminal().show(table)"
 )
-
-
-def leaves(command, path: tuple[str, ...] = ()):
-    """Every command that does something, with the words that call it."""
-    if hasattr(command, "commands"):
-        for name in command.list_commands(None):
-            yield from leaves(command.get_command(None, name), (*path, name))
-    else:
-        yield pytest.param(command, id=" ".join(path))
-
-
-@pytest.mark.parametrize("command", list(leaves(get_command(app))))
-def test_every_command_has_both_flags_and_a_help_text_for_each_parameter(command):
-    options = {flag: option for option in command.params for flag in option.opts}
-    assert options["--json"].is_flag
-    assert options["--quiet"].is_flag
-    assert options["-q"] is options["--quiet"]
-    assert (command.help or "").strip().endswith((".", "first.", ")"))
-    assert [option.name for option in command.params if not (getattr(option, "help", "") or "").strip()] == []
 
 
 @pytest.fixture
@@ -184,23 +163,3 @@ def test_a_document_with_nan_is_refused():
 def test_the_result_has_three_forms(capsys, flags, wanted):
     Terminal(**flags).close({"n": 1}, {"n": 1}, brief="1")
     assert capsys.readouterr().out.split() == wanted.split()
-
-
-@pytest.mark.parametrize("command", [("ask", "How wide is Tall Fox?"), ("data", "teach", "--limit", "1")])
-def test_a_file_in_the_way_is_one_sentence_and_nothing_is_asked(tmp_path, command):
-    (tmp_path / "file").write_text("x", encoding="utf-8")
-
-    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "file")])
-
-    assert isinstance(result.exception, ConfigError)
-    assert str(result.exception).startswith(f"cannot write to {tmp_path / 'file'}: File exists. Choose another folder")
-    assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
-
-
-def test_a_folder_that_can_be_written_is_made_and_left_empty_and_any_other_is_named(tmp_path):
-    open_out(tmp_path / "a" / "b")
-
-    assert list((tmp_path / "a" / "b").iterdir()) == []
-    # Root may write anywhere but here.
-    with pytest.raises(ConfigError, match=r"cannot write to /proc: .*Choose another folder with --out"):
-        open_out(Path("/proc"))

@@ -116,13 +116,16 @@ def test_the_hash_of_an_index_tells_how_it_is_searched(tmp_path):
     assert len(set(hashes)) == 3
 
 
-def test_an_index_of_an_earlier_release_is_searched_and_not_added_to(tmp_path):
+def test_an_index_of_another_format_is_refused(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", memo(1, "a car"))
     build(tmp_path / "index", path, embedder=None)
     manifest = tmp_path / "index" / INDEX_FILE
     manifest.write_text(manifest.read_text().replace('"format":2', '"format":1'))
-    assert len(CorpusIndex(tmp_path / "index").search("car", limit=3)) == 1
-    with pytest.raises(ConfigError, match="built by an earlier release; it can be searched"):
+    with pytest.raises(
+        FileFormatError, match=r"has the format 1; this release reads 2\. Build it again in a new folder"
+    ):
+        CorpusIndex(tmp_path / "index")
+    with pytest.raises(FileFormatError, match="has the format 1"):
         build(tmp_path / "index", path, embedder=None)
 
 

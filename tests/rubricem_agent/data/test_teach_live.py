@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rubricem_agent.cli.command import INCOMPLETE
 from rubricem_agent.cli.data import data_app
-from rubricem_agent.cli.terminal import INCOMPLETE
 from rubricem_agent.config.teacher import TeacherConfig
 from rubricem_agent.data.filter import read_report
 from rubricem_agent.wiring.teacher_data import teach

@@ -200,6 +200,3 @@ def test_how_much_of_a_result_is_read_is_a_limit_of_the_episode():
         shown.append(episode.observe(ToolResult(status=ToolStatus.OK, summary="word " * 40)).observation)
     # Sixteen tokens of four characters hold twelve words and the letters of a thirteenth.
     assert (shown[0].count("word"), shown[1].count("word")) == (40, 13)
-    # Runs of earlier releases resume: their settings had no such key.
-    assert "observation" not in EpisodeLimits().model_dump()
-    assert "observation" in short.model_dump()
