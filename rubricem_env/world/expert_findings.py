@@ -26,7 +26,7 @@ class NeedAnswer(NamedTuple):
 
 
 def find_all(question: Question, slips: Slips, *, progress: ExpertProgress) -> tuple[NeedAnswer, ...]:
-    """An answer to each fact that the question asks for; the expert's slips may leave one out. Conventions come last."""
+    """An answer to each fact that the question asks for, conventions last. The expert's slips may leave one out."""
     trusted = _trusted_trap(question, progress) if slips.trusts_stale else None
     answers: dict[str, NeedAnswer] = {}
     for need in wanted_needs(question, slips):

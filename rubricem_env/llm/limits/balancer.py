@@ -23,7 +23,7 @@ class Balancer:
 
     @contextmanager
     def request(self, among: Container[int]) -> Iterator[int]:
-        """Choose a server; the block's request counts as open until the block ends. A failure marks the server as away."""
+        """Choose a server, and count the request as open until the block ends. A failure marks the server as away."""
         chosen = min((server for server in self._open if server in among), key=self._rank)
         self._open[chosen] = self._open.pop(chosen) + 1
         try:
