@@ -117,7 +117,7 @@ def true_credit(group: ScoredGroup, deciding: Sequence[Stage], target: Target) -
     return credit
 
 
-def noisy_marks(
+def noisy_scores(
     group: ScoredGroup, noise: float, rng: np.random.Generator, *, kind: NoiseKind, spares_answer: bool = False
 ) -> npt.NDArray[np.int8]:
     """The scores of a judge that errs in this share of them; with `spares_answer` those of the answer stay true."""
@@ -169,7 +169,7 @@ def compare_methods(
     for noise in noises:
         dice = [np.random.default_rng(draw) for draw in draws]
         rubric_scores = [
-            noisy_marks(group, noise, die, kind=kind, spares_answer=intermediate_only)
+            noisy_scores(group, noise, die, kind=kind, spares_answer=intermediate_only)
             for group, die in zip(groups, dice, strict=True)
         ]
         scores = np.concatenate([stage_scores(*pair) for pair in zip(groups, rubric_scores, strict=True)])

@@ -54,13 +54,13 @@ def scholar_reply(*texts: str) -> dict[str, Any]:
 
 
 def read_fenced(
-    mark: Callable[[Mapping[str, Any], Mapping[str, Any]], int],
+    score_of: Callable[[Mapping[str, Any], Mapping[str, Any]], int],
     *,
     draft: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Callable[[ChatRequest], str]:
     """The answer function of a scripted model that takes delimited content for data and nothing else for content.
 
-    `mark` is given a criterion and the blocks, `draft` the blocks of a contrast; both see parsed JSON.
+    `score_of` is given a criterion and the blocks, `draft` the blocks of a contrast; both see parsed JSON.
     """
 
     def answer(request: ChatRequest) -> str:
@@ -70,7 +70,7 @@ def read_fenced(
         if request.purpose == REFLECT:
             return json.dumps({"scores": [_fair_score(c["index"]) for c in blocks["CANDIDATES"]]})
         scores = [
-            {"index": row["index"], "justification": "read behind the fence", "score": mark(row, blocks)}
+            {"index": row["index"], "justification": "read behind the fence", "score": score_of(row, blocks)}
             for row in blocks["CRITERIA"]
         ]
         return json.dumps({"scores": scores})

@@ -1,4 +1,4 @@
-"""Siblings are brought together, and a group that is cut short is said."""
+"""Rollouts of a group are brought together, and a group that is cut short is said."""
 
 import asyncio
 
@@ -26,23 +26,23 @@ class CountingScorer:
         self.sizes.append(len(trajectories))
         if self._failure is not None:
             raise self._failure
-        marks = [float(trajectory.policy_text) for trajectory in trajectories]
-        return [Judgement.of({Stage.ANSWER: StageScore(score=mark)}) for mark in marks]
+        scores = [float(trajectory.policy_text) for trajectory in trajectories]
+        return [Judgement.of({Stage.ANSWER: StageScore(score=score)}) for score in scores]
 
 
-def attempt(mark, *, question="Who?", ending=Ending.ANSWERED):
-    return Trajectory(question=question, segments=(Segment(origin=Origin.POLICY, text=str(mark)),), ending=ending)
+def attempt(score, *, question="Who?", ending=Ending.ANSWERED):
+    return Trajectory(question=question, segments=(Segment(origin=Origin.POLICY, text=str(score)),), ending=ending)
 
 
 async def answers(scorer, attempts):
-    judged = await asyncio.gather(*(scorer.score([one]) for one in attempts))
+    judged = await asyncio.gather(*(scorer.score([each]) for each in attempts))
     return [judgements[0].score(Stage.ANSWER) for judgements in judged]
 
 
 async def test_each_attempt_gets_its_own_judgement_of_one_call_for_the_group():
     inner = CountingScorer()
-    marks = [0.1, 0.2, 0.3]
-    assert await answers(GatheringScorer(inner, 3), [attempt(mark) for mark in marks]) == marks
+    scores = [0.1, 0.2, 0.3]
+    assert await answers(GatheringScorer(inner, 3), [attempt(score) for score in scores]) == scores
     assert inner.sizes == [3]
 
 

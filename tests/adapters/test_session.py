@@ -104,7 +104,7 @@ EMPTY = Judgement.of({stage: StageScore(score=0.0) for stage in STAGES})
 LOST = Judgement.of({stage: Unscored(reason="judge_failed") for stage in STAGES})
 
 
-def test_places_of_a_question_belong_together_wherever_they_stand():
+def test_indices_of_a_question_belong_together_wherever_they_stand():
     assert group_by_query(["a", "b", "a", "b"], 2) == [[0, 2], [1, 3]]
 
 

@@ -61,7 +61,7 @@ async def compare(run: Run, *, repeats: int) -> list[Mode]:
 async def attempt(
     run: Run, bank: RubricBank | None, mode: Retrieval, *, repeats: int, draw: str
 ) -> tuple[list[list[ParsedTrajectory]], float]:
-    """The readings of `repeats` episodes per question with lessons of the bank, and the share of questions with one."""
+    """Parsed trajectories of `repeats` episodes per question with lessons, and the share of questions that have one."""
     config, served = run.config, set[str]()
 
     async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:

@@ -125,8 +125,8 @@ def test_bench_step_against_its_critical_path(benchmark, capsys):
 
 def big_buffer():
     rubrics = [rubric(f"criterion number {n} of the stage", STAGES[n % 4]) for n in range(14)]
-    marks = {r.id: [n % 3, 1] for n, r in enumerate(rubrics)}
-    one = RubricSet().with_proposed(rubrics, step=1).pruned(marks, caps=StageCaps(), step=1, archive_limit=50)
+    scores = {r.id: [n % 3, 1] for n, r in enumerate(rubrics)}
+    one = RubricSet().with_proposed(rubrics, step=1).pruned(scores, caps=StageCaps(), step=1, archive_limit=50)
     return RubricBuffer({hashlib.sha256(str(n).encode()).hexdigest(): one for n in range(5_000)})
 
 
@@ -139,11 +139,11 @@ def buffer():
 def test_bench_one_questions_turn_in_a_buffer_of_5000(benchmark, buffer):
     key = hashlib.sha256(b"77").hexdigest()
     proposals = [rubric(f"new {n}", STAGES[n % 4]) for n in range(8)]
-    marks = {r.id: [n % 3, 0, 2] for n, r in enumerate(proposals)}
+    scores = {r.id: [n % 3, 0, 2] for n, r in enumerate(proposals)}
 
     def turn():
         grown = buffer.rubrics(key).with_proposed(proposals, step=2)
-        buffer.replace(key, grown.pruned(marks, caps=StageCaps(), step=2, archive_limit=50))
+        buffer.replace(key, grown.pruned(scores, caps=StageCaps(), step=2, archive_limit=50))
 
     benchmark(turn)
 

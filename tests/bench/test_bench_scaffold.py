@@ -60,7 +60,7 @@ def record(request: pytest.FixtureRequest) -> Trajectory:
     return KINDS[request.param]
 
 
-def test_our_reading(benchmark, record):
+def test_our_parsing(benchmark, record):
     benchmark.group = f"{len(whole_text(record)) // 1000} kB, {len(record.policy_text) // 1000} kB of it the policy's"
     assert benchmark(parse_trajectory, record).is_complete
 

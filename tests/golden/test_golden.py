@@ -16,16 +16,16 @@ NAMES = sorted(path.name.removesuffix(".expected.json") for path in HERE.glob("*
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_reading_is_what_a_person_reads(name):
+def test_the_parsed_trajectory_is_what_a_person_reads(name):
     expected = json.loads((HERE / f"{name}.expected.json").read_text(encoding="utf-8"))
     parsed = summary(parse_trajectory(load_trajectory((HERE / f"{name}.json").read_text(encoding="utf-8"))))
-    codes = [{"code": found["code"], "turn": found["turn"]} for found in parsed["violations"]]
+    codes = [{"code": violation["code"], "turn": violation["turn"]} for violation in parsed["violations"]]
     assert codes == expected["violations"]
     for key in ("stages", "citations", "answer", "complete"):
         assert parsed[key] == expected[key], key
 
 
-def test_inspect_prints_the_reading_as_one_json_object():
+def test_inspect_prints_the_parsed_trajectory_as_one_json_object():
     result = CliRunner().invoke(app, ["inspect", str(HERE / "clean_run.json"), "--json"])
     printed = json.loads(result.stdout)
     assert printed["stages"]["plan"] == [[0, 133]]

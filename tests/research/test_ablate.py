@@ -54,10 +54,10 @@ def finished_ablation(tmp_path, *, seeds, more="", gain=0.0, recipes=RECIPES):
     """A config, and the folder of its finished runs, whose answers gain a little by their last step."""
     out, config = tmp_path / "out", tmp_path / "config.yaml"
     config.write_text(f"policy: p\nout: {out}\nsteps: 8\n{more}", encoding="utf-8")
-    exams = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at * gain), "valid": 1.0} for at in (0, 8)]
+    evaluations = [{"step": at, "held_out": dict.fromkeys(STAGES, 0.5 + at * gain), "valid": 1.0} for at in (0, 8)]
     for one in list_runs(read_trainer_command(config, []), seeds=seeds, steps=None, recipes=recipes):
         one.trainer.out.mkdir(parents=True)
-        log = "".join(json.dumps(exam) + "\n" for exam in exams)
+        log = "".join(json.dumps(evaluation) + "\n" for evaluation in evaluations)
         (one.trainer.out / "metrics.jsonl").write_text(log, encoding="utf-8")
         settings = with_system(read_settings(config, LocalConfig, changes=one.trainer.changes))
         (one.trainer.out / "config.json").write_text(settings.model_dump_json(), encoding="utf-8")

@@ -11,11 +11,11 @@ OTHERS = {"plan": 1.0, "research": 1.0, "review": 1.0}
 
 
 def log(*answers):
-    """Examined at steps 0, 8, 16, ..."""
-    exams = [
-        EvaluationLine(step=8 * place, held_out={**OTHERS, "answer": x}, valid=1.0) for place, x in enumerate(answers)
+    """Evaluated at steps 0, 8, 16, ..."""
+    evaluations = [
+        EvaluationLine(step=8 * index, held_out={**OTHERS, "answer": x}, valid=1.0) for index, x in enumerate(answers)
     ]
-    return RunLog([], exams, [])
+    return RunLog([], evaluations, [])
 
 
 LOGS = {

@@ -26,9 +26,9 @@ def step(number: int, tokens: int = 100, reflected: int = 0) -> StepLine:
 
 def log(*answers: float, tokens: int = 100) -> RunLog:
     """Evaluated at steps 0, 2, 4, ..."""
-    scores = [dict.fromkeys(("plan", "research", "review", "answer"), answer) for answer in answers]
-    exams = [EvaluationLine(step=2 * place, held_out=one, valid=1.0) for place, one in enumerate(scores)]
-    return RunLog([step(number, tokens) for number in range(1, 2 * len(answers) - 1)], exams, [])
+    by_stage = [dict.fromkeys(("plan", "research", "review", "answer"), answer) for answer in answers]
+    evaluations = [EvaluationLine(step=2 * index, held_out=scores, valid=1.0) for index, scores in enumerate(by_stage)]
+    return RunLog([step(number, tokens) for number in range(1, 2 * len(answers) - 1)], evaluations, [])
 
 
 def test_a_step_costs_what_is_sampled_and_what_its_judge_reads():

@@ -11,7 +11,7 @@ from research.credit_noise import (
     ScoredGroup,
     compare_methods,
     credit_noise,
-    noisy_marks,
+    noisy_scores,
     play_groups,
     stage_scores,
     true_credit,
@@ -58,19 +58,19 @@ def test_a_stage_deserves_what_its_own_decisions_did_to_the_target(group):
 
 
 def test_a_true_judge_lets_own_scores_point_right_and_answer_only_credit_blame_the_plan_for_the_answer(group):
-    found = compare_methods([group], TWO_FAULTS, kind="shift", noises=(0.0,), **DRAWN)[0.0]
+    methods = compare_methods([group], TWO_FAULTS, kind="shift", noises=(0.0,), **DRAWN)[0.0]
     # Plans score 1 0 1 0 and answers 1 .5 .5 0. Own scores push the plan by +1 -1 +1 -1 and the answer by
     # sqrt(2) (1 0 0 -1), so the gradient for both faults is (-2, -sqrt 2); the credit's is (-2.5, -0.5).
     wanted = (2 * 2.5 + 2**0.5 * 0.5) / (6**0.5 * 6.5**0.5)
-    assert found["stages, identity"].angle == pytest.approx(1 - wanted, abs=1e-6)
+    assert methods["stages, identity"].angle == pytest.approx(1 - wanted, abs=1e-6)
     # The answer alone pushes both faults by sqrt(2) (1 0 0 -1): (-1, -1) but for its length.
-    assert found["answer_only"].angle == pytest.approx(1 - 3 / (2**0.5 * 6.5**0.5), abs=1e-6)
+    assert methods["answer_only"].angle == pytest.approx(1 - 3 / (2**0.5 * 6.5**0.5), abs=1e-6)
     # It blames nobody wrongly, since those in the middle get 0.
-    assert found["answer_only"].wrong_sign == found["stages, identity"].wrong_sign == 0
-    assert set(found) == set(CONTESTANTS) > set(METHODS)
+    assert methods["answer_only"].wrong_sign == methods["stages, identity"].wrong_sign == 0
+    assert set(methods) == set(CONTESTANTS) > set(METHODS)
 
 
-def test_a_judge_that_turns_every_mark_round_points_every_method_the_wrong_way(group):
+def test_a_judge_that_inverts_every_score_points_every_method_the_wrong_way(group):
     levels = compare_methods([group], TWO_FAULTS, kind="flip", noises=(0.0, 1.0), **DRAWN)
     right, wrong = levels[0.0]["stages"], levels[1.0]["stages"]
     assert wrong.correlation == pytest.approx(-right.correlation)
@@ -78,14 +78,14 @@ def test_a_judge_that_turns_every_mark_round_points_every_method_the_wrong_way(g
     assert turnover({0.0: levels[0.0]}) is None
 
 
-def test_noise_may_spare_the_answer_and_shifts_of_all_marks_leave_no_signal(group):
+def test_noise_may_spare_the_answer_and_shifts_of_all_scores_leave_no_signal(group):
     rng = np.random.default_rng(0)
-    spared = noisy_marks(group, 1.0, rng, kind="flip", spares_answer=True)
+    spared = noisy_scores(group, 1.0, rng, kind="flip", spares_answer=True)
     assert (spared[:, 3:] == group.rubric_scores[:, 3:]).all()
     assert (spared[:, :3] == 2 - group.rubric_scores[:, :3]).all()
-    # every mark of 0 or 2 becomes 1: no method has anything to say
+    # every score of 0 or 2 becomes 1: no method has anything to say
     level = compare_methods([group], TWO_FAULTS, kind="shift", noises=(1.0,), **DRAWN)[1.0]
-    assert {(one.correlation, one.angle, one.wrong_sign) for one in level.values()} == {(0.0, 1.0, 0.0)}
+    assert {(method.correlation, method.angle, method.wrong_sign) for method in level.values()} == {(0.0, 1.0, 0.0)}
 
 
 def test_too_few_rollouts_to_measure_by_are_refused_with_the_way_out(group):
@@ -94,7 +94,7 @@ def test_too_few_rollouts_to_measure_by_are_refused_with_the_way_out(group):
         compare_methods([same], TWO_FAULTS, kind="flip", noises=(0.0,), **DRAWN)
 
 
-def test_played_groups_carry_the_drawn_faults_and_true_marks():
+def test_played_groups_carry_the_drawn_faults_and_true_scores():
     questions = [question for question in load_questions(shipped_questions_path()) if question.split == "train"][:2]
     done = []
     groups = play_groups(questions, shipped_toolbox(), rollouts=4, chance=0.5, seed=1, progress=done.append)
@@ -109,7 +109,7 @@ def test_played_groups_carry_the_drawn_faults_and_true_marks():
     assert np.array_equal(groups[1].rubric_scores, again[1].rubric_scores)
 
 
-def test_a_verdict_says_in_how_many_seeds_and_from_which_noise_on():
+def test_the_summary_says_in_how_many_seeds_and_from_which_noise_on():
     app = typer.Typer()
     app.command()(credit_noise)
     shown = CliRunner().invoke(app, ["--questions", "4", "--rollouts", "6"]).output

@@ -11,7 +11,9 @@ import pytest
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_viewer import samples
 from rubricem_viewer.report import render_report
-from rubricem_viewer.single_file import inert_json, load_bundle, security_policy
+from rubricem_viewer.single_file import inert_json
+from rubricem_viewer.single_file import load_bundle
+from rubricem_viewer.single_file import security_policy
 
 STAGES = ("plan", "research", "review", "answer")
 HOSTILE = "</script><script>x</script><!--<script>\u2028&lt;"
@@ -37,7 +39,7 @@ def step(number, **more):
     }
 
 
-def exam(number, answer):
+def evaluation(number, answer):
     return {"step": number, "held_out": {**dict.fromkeys(STAGES, 0.5), "answer": answer}, "valid": 0.9}
 
 
@@ -104,7 +106,7 @@ def test_json_in_a_script_element_has_no_character_that_html_reads():
 def test_the_page_names_the_recipe_the_change_and_the_warnings(tmp_path):
     warnings = [{"step": 2, "warning": "judge & truth part"}, {"step": 2, "warning": "answers are shrinking"}]
 
-    answers = page_of(write(tmp_path, exam(0, 0.4), step(1), step(2), exam(2, 0.6), *warnings)).answers
+    answers = page_of(write(tmp_path, evaluation(0, 0.4), step(1), step(2), evaluation(2, 0.6), *warnings)).answers
 
     card = answers["/runs/run"]["card"]
     held_out = next(one for one in answers["/runs/run/curves"]["figures"] if one["key"] == "held_out.answer")
@@ -118,7 +120,7 @@ def test_the_page_names_the_recipe_the_change_and_the_warnings(tmp_path):
 
 def test_floor_and_ceilings_stand_beside_the_curve_of_the_shipped_policy_and_entropy_and_spread_by_stage(tmp_path):
     shipped = {**SETTINGS, "policy": "tiny", "held_out": "validation"}
-    lines = (exam(0, 0.4), step(1, spread={"plan": 0.25, "answer": 1.0}), exam(2, 0.6))
+    lines = (evaluation(0, 0.4), step(1, spread={"plan": 0.25, "answer": 1.0}), evaluation(2, 0.6))
     answers = page_of(write(tmp_path, *lines, settings=shipped)).answers
 
     figures = {figure["key"]: figure for figure in answers["/runs/run/curves"]["figures"]}
@@ -137,7 +139,7 @@ def test_floor_and_ceilings_stand_beside_the_curve_of_the_shipped_policy_and_ent
 BARE_STEP = {key: value for key, value in step(1).items() if key not in ("rollout_stats", "gradients")}
 
 
-@pytest.mark.parametrize("line", [exam(0, 0.4), BARE_STEP])
+@pytest.mark.parametrize("line", [evaluation(0, 0.4), BARE_STEP])
 def test_a_run_with_its_first_evaluation_alone_or_with_few_measurements_has_a_page(tmp_path, line):
     answers = page_of(write(tmp_path, line, settings=None)).answers
 

@@ -91,7 +91,7 @@ def make_evaluation(folder: Path, *, limit: int = 6) -> None:
 
 
 def make_ablation(folder: Path) -> None:
-    """Four recipes, two seeds each, examined three times."""
+    """Four recipes, two seeds each, evaluated three times."""
     names = ("answer_only", "ss_grpo", "answer_only_meta", "whole")
     logs = {name: {seed: _log(0.05 * place, seed) for seed in (0, 1)} for place, name in enumerate(names)}
     found = summarise(logs, steps=16, command="python -m research.ablate configs/ablation_almanac.yaml --seeds 2")
@@ -100,13 +100,13 @@ def make_ablation(folder: Path) -> None:
 
 
 def _log(gain: float, seed: int) -> RunLog:
-    exams = [
+    evaluations = [
         EvaluationLine(
             step=8 * at, held_out={stage.value: 0.3 + at * (0.1 + gain) + seed / 50 for stage in STAGES}, valid=0.9
         )
         for at in range(3)
     ]
-    return RunLog([], exams, [])
+    return RunLog([], evaluations, [])
 
 
 def _fill_bank(folder: Path) -> None:

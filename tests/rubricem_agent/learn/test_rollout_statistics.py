@@ -8,7 +8,7 @@ from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.rollouts.rollouts import Rollout
 
 
-async def test_habits_of_a_good_episode_and_of_an_empty_one_are_averaged():
+async def test_statistics_of_a_good_episode_and_of_an_empty_one_are_averaged():
     episode = await run_scripted_episode(shipped_toolbox())
     parsed = episode.read()
     good = Rollout(trajectory=parsed.trajectory, policy="scripted")

@@ -29,7 +29,7 @@ GOOD = attempt("The width of Amber Badger is 130 m. The width of Tall Fox is 60 
 POOR = attempt("The width of Amber Badger is 270 m.")
 
 
-def true_marks(parsed: ParsedTrajectory) -> dict[str, int]:
+def true_scores(parsed: ParsedTrajectory) -> dict[str, int]:
     evidence = Evidence.of(parsed)
     return {
         rubric.id: true_score(evidence)
@@ -38,16 +38,16 @@ def true_marks(parsed: ParsedTrajectory) -> dict[str, int]:
     }
 
 
-async def given_marks(judge: AlmanacJudge, parsed: ParsedTrajectory) -> dict[str, float]:
+async def given_scores(judge: AlmanacJudge, parsed: ParsedTrajectory) -> dict[str, float]:
     rubrics = tuple(criteria_of(QUESTION))
-    findings = await judge.score(ScoringRequest(QUESTION.question, parsed, rubrics))
-    return {rubric_id: rubric_score.score for rubric_id, rubric_score in findings.rubric_scores.items()}
+    scored = await judge.score(ScoringRequest(QUESTION.question, parsed, rubrics))
+    return {rubric_id: rubric_score.score for rubric_id, rubric_score in scored.rubric_scores.items()}
 
 
 async def test_with_all_knobs_at_rest_the_scores_are_the_true_ones():
     judge = AlmanacJudge(QUESTIONS)
-    assert await given_marks(judge, GOOD) == true_marks(GOOD)
-    assert await given_marks(judge, POOR) == true_marks(POOR)
+    assert await given_scores(judge, GOOD) == true_scores(GOOD)
+    assert await given_scores(judge, POOR) == true_scores(POOR)
 
 
 async def test_it_proposes_what_separates_the_group_and_nothing_else():
@@ -63,21 +63,21 @@ async def test_identical_attempts_give_nothing_to_propose():
 
 async def test_full_noise_moves_every_score_by_one_and_always_the_same_way():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(noise=1.0))
-    noisy, true = await given_marks(judge, GOOD), true_marks(GOOD)
+    noisy, true = await given_scores(judge, GOOD), true_scores(GOOD)
     assert {abs(noisy[rubric_id] - true[rubric_id]) for rubric_id in true} == {1}
-    assert await given_marks(AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(noise=1.0)), GOOD) == noisy
+    assert await given_scores(AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(noise=1.0)), GOOD) == noisy
 
 
 async def test_length_bias_favours_a_long_answer():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(length_bias=1.0), usual_length=20)
-    assert sum((await given_marks(judge, GOOD)).values()) > sum(true_marks(GOOD).values())
+    assert sum((await given_scores(judge, GOOD)).values()) > sum(true_scores(GOOD).values())
 
 
 async def test_a_failing_judge_says_so_and_gives_no_scores():
     judge = AlmanacJudge(QUESTIONS, knobs=JudgeKnobs(failure_rate=1.0))
-    findings = await judge.score(ScoringRequest(QUESTION.question, GOOD, ()))
-    assert findings.failure
-    assert not findings.rubric_scores
+    scored = await judge.score(ScoringRequest(QUESTION.question, GOOD, ()))
+    assert scored.failure
+    assert not scored.rubric_scores
     assert (await judge.propose(Contrast(QUESTION.question, (GOOD, POOR)))).failure
 
 
@@ -95,8 +95,8 @@ async def test_latency_is_slept_through():
 
 async def test_a_rubric_that_is_no_true_criterion_is_left_unscored():
     foreign = Rubric(stage=Stage.ANSWER, title="style", description="The answer is elegant.")
-    findings = await AlmanacJudge(QUESTIONS).score(ScoringRequest(QUESTION.question, GOOD, (foreign,)))
-    assert findings.rubric_scores == {}
+    scored = await AlmanacJudge(QUESTIONS).score(ScoringRequest(QUESTION.question, GOOD, (foreign,)))
+    assert scored.rubric_scores == {}
 
 
 async def test_a_question_of_another_world_is_refused_with_the_way_out():

@@ -13,12 +13,12 @@ from trainers.settings import read_settings
 
 
 def log(**answers):
-    """A log of requests alone, by step."""
-    exams = [
+    """A log of evaluations alone, by step."""
+    evaluations = [
         EvaluationLine(step=int(name.removeprefix("at_")), held_out={"answer": value}, valid=1.0)
         for name, value in answers.items()
     ]
-    return RunLog([], exams, [])
+    return RunLog([], evaluations, [])
 
 
 SETTINGS = {
@@ -36,19 +36,19 @@ EXPECTED = make_expected(
 )
 
 
-def test_a_curve_is_the_range_over_runs_at_the_steps_that_all_examined():
+def test_a_curve_is_the_range_over_runs_at_the_steps_that_all_evaluated():
     points = [(point.step, point.mean, point.lowest, point.highest) for point in EXPECTED.held_out_answer]
 
     assert points == [(0, 0.5, 0.5, 0.5), (8, pytest.approx(0.65), 0.6, 0.7)]
 
 
 @pytest.mark.parametrize(("answer", "verdict"), [(0.65, "as expected"), (0.3, "below"), (0.9, "above")])
-def test_a_run_is_held_against_the_latest_step_that_both_have(answer, verdict):
-    found = compare_with(EXPECTED, log(at_0=0.5, at_8=answer, at_12=0.0))
+def test_a_run_is_compared_at_the_latest_step_that_both_have(answer, verdict):
+    comparison = compare_with(EXPECTED, log(at_0=0.5, at_8=answer, at_12=0.0))
 
-    assert found is not None
-    assert "at step 8" in found
-    assert found.startswith(verdict)
+    assert comparison is not None
+    assert "at step 8" in comparison
+    assert comparison.startswith(verdict)
     assert compare_with(EXPECTED, log(at_5=0.5)) is None
 
 

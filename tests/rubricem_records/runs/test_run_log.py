@@ -16,7 +16,7 @@ def step(number, **more):
     return {"step": number, "encounter": "new", "true": scores, "judged": {**scores, "plan": None}, **more}
 
 
-def exam(number, answer):
+def evaluation(number, answer):
     return {"step": number, "held_out": {**dict.fromkeys(STAGES, 0.5), "answer": answer}, "valid": 1.0}
 
 
@@ -24,8 +24,8 @@ def write(folder, *lines, rest=""):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + rest, encoding="utf-8")
 
 
-def test_lines_are_sorted_into_steps_examinations_and_warnings(tmp_path):
-    write(tmp_path, exam(0, 0.4), step(1), step(2), {"step": 2, "warning": "look"}, exam(2, 0.6))
+def test_lines_are_sorted_into_steps_evaluations_and_warnings(tmp_path):
+    write(tmp_path, evaluation(0, 0.4), step(1), step(2), {"step": 2, "warning": "look"}, evaluation(2, 0.6))
 
     log = read_log(tmp_path)
 

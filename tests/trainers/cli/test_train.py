@@ -138,10 +138,10 @@ def test_a_step_without_an_update_says_so_and_an_old_line_without_counts_has_no_
     assert "; 0 tokens/s;" in describe_line(step(1, rollout_stats=None), 24)
 
 
-def test_an_examination_and_a_warning_are_sentences_and_markup_is_text():
-    exam = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.96)
+def test_an_evaluation_and_a_warning_are_sentences_and_markup_is_text():
+    evaluation = EvaluationLine(step=8, held_out={"answer": 0.5}, valid=0.96)
 
-    text = shown(exam, WarningLine(step=8, warning="parted by [/red] 0.2"))
+    text = shown(evaluation, WarningLine(step=8, warning="parted by [/red] 0.2"))
 
     assert "step 8: held-out questions, by truth: answer 0.50; 96% valid" in text
     assert "parted by [/red] 0.2" in text

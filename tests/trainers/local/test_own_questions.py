@@ -45,10 +45,10 @@ def judge_reply(request: ModelRequest) -> str:
     blocks = read_blocks(request.prompt)
     purpose = REFLECT if "CANDIDATES" in blocks else "score" if "CRITERIA" in blocks else PROPOSE
 
-    def mark(_: Mapping[str, Any], seen: Mapping[str, Any]) -> int:
+    def score(_: Mapping[str, Any], seen: Mapping[str, Any]) -> int:
         return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).digest()[0] % 3
 
-    return read_fenced(mark)(ChatRequest(request.prompt, purpose=purpose))
+    return read_fenced(score)(ChatRequest(request.prompt, purpose=purpose))
 
 
 @pytest.fixture(scope="module")

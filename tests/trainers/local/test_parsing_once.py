@@ -1,4 +1,4 @@
-"""One training step reads each trajectory once, and stays within few files of the product."""
+"""One training step parses each trajectory once, and stays within few files of the product."""
 
 import asyncio
 import sys

@@ -15,9 +15,9 @@ from tests.fakes import rubric
 
 def filled(numbers, weight=1.0):
     rubrics = [rubric(f"r{number}", STAGES[number % 4], weight=weight) for number in numbers]
-    marks = {r.id: [number % 3, 1] for number, r in zip(numbers, rubrics, strict=True)}
+    scores = {r.id: [number % 3, 1] for number, r in zip(numbers, rubrics, strict=True)}
     known = RubricSet().with_persistent([rubric("given", persistent=True)]).with_proposed(rubrics, step=3)
-    return known.pruned(marks, caps=StageCaps(), step=3, archive_limit=50)
+    return known.pruned(scores, caps=StageCaps(), step=3, archive_limit=50)
 
 
 @given(

@@ -113,7 +113,7 @@ def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(
         "snippet_search (semantic_scholar)": 640,
     }
     scoring = next(kind for kind in kinds if "scores" in kind.what)
-    # 6,500 written and 5 x 800 of tools, 700 of prompt, 12 rubrics of 60; out: 12 marks of 60 and 500 of thought.
+    # 6,500 written and 5 x 800 of tools, 700 of prompt, 12 rubrics of 60; out: 12 scores of 60 and 500 of thought.
     assert (scoring.input_tokens, scoring.output_tokens) == (6_500 + 4_000 + 700 + 720, 720 + 500)
     assert scoring.dollars == pytest.approx(256 * (11_920 * 0.75 + 1_220 * 3.75) / 1e6)
 
