@@ -13,6 +13,9 @@ from rubricem_records.rollouts.sampling import Sampling
 
 MANIFEST_VERSION = 1
 
+_BACKENDS = ("gemini:", "openai:", "responses:", "anthropic:", "vllm:", "local:")
+"""How the name of a policy or a judge begins where a model follows."""
+
 MANIFEST_FILE = "run.json"
 ANSWERS_FILE = "answers.jsonl"
 VERDICTS_FILE = "verdicts.jsonl"
@@ -98,13 +101,8 @@ class EvaluationManifest(Frozen):
 
 
 def judge_model(judge: str) -> str:
-    """The model in a judge's name, such as `gpt-4.1` in `openai:gpt-4.1@https://host`; a model alone unchanged."""
-    return judge.partition(":")[2].partition("@")[0] if _is_full(judge) else judge
-
-
-def _is_full(judge: str) -> bool:
-    """Whether the name tells the backend; a model alone may have a colon as well."""
-    return judge.startswith(("gemini:", "openai:", "vllm:", "local:"))
+    """The model in a judge's name, such as `gpt-4.1` in `openai:gpt-4.1@https://host`; another name unchanged."""
+    return judge.partition(":")[2].partition("@")[0] if judge.startswith(_BACKENDS) else judge
 
 
 def read_manifest(folder: Path) -> EvaluationManifest:
