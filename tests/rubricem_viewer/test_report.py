@@ -11,9 +11,7 @@ import pytest
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_viewer import samples
 from rubricem_viewer.report import render_report
-from rubricem_viewer.single_file import inert_json
-from rubricem_viewer.single_file import load_bundle
-from rubricem_viewer.single_file import security_policy
+from rubricem_viewer.single_file import inert_json, load_bundle, security_policy
 
 STAGES = ("plan", "research", "review", "answer")
 HOSTILE = "</script><script>x</script><!--<script>\u2028&lt;"
