@@ -32,7 +32,7 @@ def environment(folder: Path, *installed: str) -> Path:
     pip installs what is small. With torch it would take minutes, which `uv pip` spares.
     """
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    install = (ROOT / ".ci" / "install", folder) if TORCH in installed else (folder / "bin" / "python", *PIP)
+    install = (ROOT / "ci" / "install", folder) if TORCH in installed else (folder / "bin" / "python", *PIP)
     for package in installed:
         subprocess.run([*install, package], check=True, cwd=ROOT)
     return folder / "bin"
