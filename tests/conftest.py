@@ -17,7 +17,6 @@ if find_spec("hypothesis"):  # the lanes' environments have none
 SLOW = (
     "test_docs.py",
     "test_killed.py",
-    "test_ssgrpo.py",
     "test_own_questions.py",
     "test_planted_modules.py",
     "test_sft.py",

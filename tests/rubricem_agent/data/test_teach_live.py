@@ -104,15 +104,6 @@ def test_a_server_that_fails_rejects_no_trace_and_the_same_command_asks_again(tm
     assert "2 traces: 2 accepted, 0 rejected" in mended.output
 
 
-def test_a_failure_that_an_earlier_release_recorded_is_asked_again(tmp_path: Path) -> None:
-    with serve_loopback(chat_server()) as url:
-        config = TeacherConfig(out=tmp_path, probe=False, limit=1, teacher=f"openai:teacher@{url}")
-        reply = {"id": "train-rivers-01.1", "error": "connection refused"}
-        (tmp_path / "journal.jsonl").write_text(json.dumps({"task": "train-rivers-01", "reply": reply}) + "\n")
-
-        assert teach(config, {}).report.accepted == 1
-
-
 def test_a_limit_in_dollars_asks_for_the_price_of_a_model_that_has_none(tmp_path: Path) -> None:
     server = chat_server()
     with serve_loopback(server) as url:
