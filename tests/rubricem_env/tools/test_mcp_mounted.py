@@ -17,5 +17,6 @@ async def test_it_is_mounted_under_its_own_names_and_answers_in_its_own_words():
 
 
 async def test_our_server_passes_its_tools_on():
-    async with open_tools(time_server_config(TIME_SERVER), {}) as tools, over_mcp(tools) as remote:
+    named = {"RUBRICEM_MAY_START": str(TIME_SERVER)}
+    async with open_tools(time_server_config(TIME_SERVER), named) as tools, over_mcp(tools) as remote:
         assert await remote.call(CONVERT) == await tools.toolbox.call(CONVERT)
