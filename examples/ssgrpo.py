@@ -29,7 +29,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -100,6 +100,14 @@ async def sample_groups(
         return prompt.opening(query, references=references), prompt.hash
 
     return await run_groups(queries, open_query, context, group_size=group_size, seed=seed)
+
+
+def retrieve_lessons(
+    bank: RubricBank, injector: Injector, queries: Sequence[Query], retrieval: Literal["cross", "within"]
+) -> dict[str, str]:
+    """By question: the block of lessons that stands before it in the prompt; empty where the bank has none."""
+    retrieved = {query.key: bank.retrieve(query.question, retrieval) for query in queries}
+    return {key: injector.render(items, retrieval)[0] for key, items in retrieved.items()}
 
 
 async def evaluate(context: RolloutContext, prompt: AgentPrompt, questions: Sequence[Question], seed: int) -> float:
@@ -250,10 +258,7 @@ async def train(args: argparse.Namespace) -> tuple[float, float]:
         queries = [train_queries[key] for key in batch.keys]
 
         # Retrieve lessons: of similar questions where these are new, and the question's own where it is repeated.
-        lessons = {}
-        for query in queries:
-            items = bank.retrieve(query.question, batch.retrieval)
-            lessons[query.key], _ = injector.render(items, batch.retrieval)
+        lessons = retrieve_lessons(bank, injector, queries, batch.retrieval)
 
         # Phase A: train the meta-policy on the reflections of the step before.
         samples = [sample for outcome in reflected for sample in reflection_samples(outcome)]
