@@ -9,8 +9,9 @@ lock, its look at the store, its exclusions and its order of ties. Each round as
 import numpy as np
 import pytest
 
-from rubricem_agent.memory.bank import RubricBank, VectorTable
+from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import unit_rows
+from rubricem_agent.memory.item_index import VectorTable
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.bank.bank_items import BankItem, StoredItem

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import given, strategies as st
 
-from rubricem_agent.memory.bank import VectorTable
 from rubricem_agent.memory.embed import unit_rows
+from rubricem_agent.memory.item_index import VectorTable
 
 
 def filled(rows):
