@@ -53,7 +53,7 @@ def view_attempt(run: RunFolder, rollout_id: str, *, from_element: int = 0) -> T
             "judge_failure": entry.judged.failure,
             "encounter": group.encounter,
             "trained": entry.trained,
-            "lessons": group.lessons,
+            "lessons": tuple(lesson for lesson in group.lessons if own.attempt in lesson.attempts),
             "injections": entry.judged.injections,
             "stages": stage_views(entry, parsed, rubrics=rubrics_of(group), policy_pieces=policy_pieces),
             "input_tokens": rollout.usage.input_tokens,

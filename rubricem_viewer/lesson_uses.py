@@ -1,5 +1,7 @@
 """Finds the groups that saw an item of the bank, and how the same questions did without it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +27,7 @@ def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[Les
             earlier[group.query_key] = number
             continue
         before = earlier.get(group.query_key)
-        scores = _means(record, number)
+        scores = _means(record, number, attempts=shown.attempts)
         other = _means(record, before) if before is not None else None
         if other is not None:
             gains.append(scores - other)
@@ -44,7 +46,9 @@ def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[Les
     return uses, stage_scores(mean_of(np.array(gains).reshape(-1, 4), axis=0).tolist()), len(gains)
 
 
-def _means(record: RunRecordReader, group: int) -> npt.NDArray[np.float64]:
-    """Four numbers, a stage each; NaN where there is no score."""
+def _means(record: RunRecordReader, group: int, *, attempts: Sequence[int] | None = None) -> npt.NDArray[np.float64]:
+    """Four numbers, a stage each, of these attempts or all; NaN where there is no score."""
     rows = record.table.of_group(group)
+    if attempts is not None:
+        rows = rows[np.isin(record.table.rows["attempt"][rows], attempts)]
     return mean_of(record.table.rows["scores"][rows].astype(np.float64), axis=0)

@@ -47,16 +47,14 @@ class RolloutTable:
         members = np.flatnonzero(self.rows["group"] == group)
         return members[np.argsort(self.rows["attempt"][members], kind="stable")]
 
-    def select(self, wanted: RolloutFilter, groups: npt.NDArray[np.bool_] | None = None) -> Rows:
+    def select(self, wanted: RolloutFilter, among: npt.NDArray[np.bool_] | None = None) -> Rows:
         """The numbers of the rows that pass, in the requested order; rows without a score come last by score.
 
-        `groups` tells which groups are wanted, by number.
+        `among` tells which rows may pass.
         """
         rows = self.rows
         value = mean_of(rows["scores"]) if wanted.stage is None else rows["scores"][:, wanted.stage.position]
-        mask = np.ones(len(rows), dtype=bool)
-        if groups is not None:
-            mask &= groups[rows["group"]]
+        mask = np.ones(len(rows), dtype=bool) if among is None else among.copy()
         if wanted.valid is not None:
             mask &= rows["valid"] == wanted.valid
         if wanted.ending:

@@ -7,14 +7,14 @@ from rubricem_viewer.api.trajectories import TrajectoryPage
 from rubricem_viewer.filters import RolloutFilter
 from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.run_folder import RunFolder
-from rubricem_viewer.trajectory_rows import make_row
+from rubricem_viewer.trajectory_rows import make_row, seen_lessons
 
 
 def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
     """A page of the trajectories that pass."""
     record = run.record
     with record.lock:
-        matched = record.table.select(wanted, _wanted_groups(record, wanted))
+        matched = record.table.select(wanted, _wanted_rows(record, wanted))
         steps = record.table.rows["step"]
         return TrajectoryPage(
             total=len(steps),
@@ -27,18 +27,21 @@ def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
         )
 
 
-def _wanted_groups(record: RunRecordReader, wanted: RolloutFilter) -> npt.NDArray[np.bool_] | None:
-    """Which groups pass, by number; None where all are wanted."""
+def _wanted_rows(record: RunRecordReader, wanted: RolloutFilter) -> npt.NDArray[np.bool_] | None:
+    """Which rollouts are of wanted groups and saw the wanted lesson; None where all are wanted."""
     if not (wanted.q.strip() or wanted.question or wanted.group or wanted.lesson):
         return None
     questions = record.questions_with(wanted.q)
-    return np.array(
+    rows = record.table.rows
+    groups = np.array(
         [
-            head.query_key in questions
-            and wanted.question in ("", head.query_key)
-            and wanted.group in ("", head.id)
-            and (not wanted.lesson or any(shown.item == wanted.lesson for shown in head.lessons))
+            head.query_key in questions and wanted.question in ("", head.query_key) and wanted.group in ("", head.id)
             for head in record.groups
         ],
         dtype=bool,
     )
+    among: npt.NDArray[np.bool_] = groups[rows["group"]]
+    if wanted.lesson:
+        for row in np.flatnonzero(among).tolist():
+            among[row] = wanted.lesson in seen_lessons(record, row)
+    return among

@@ -27,5 +27,13 @@ def make_row(record: RunRecordReader, number: int) -> TrajectoryRow:
         calls=int(fields["calls"]),
         tokens=int(fields["tokens"]),
         violations=int(fields["violations"]),
-        lessons=tuple(lesson.item for lesson in group.lessons),
+        lessons=seen_lessons(record, number),
     )
+
+
+def seen_lessons(record: RunRecordReader, number: int) -> tuple[int, ...]:
+    """The numbers of the lessons that a rollout saw; the caller holds the record's lock."""
+    fields: Any = record.table.rows[number]
+    attempt = int(fields["attempt"])
+    shown = record.groups[int(fields["group"])].lessons
+    return tuple(lesson.item for lesson in shown if attempt in lesson.attempts)

@@ -55,6 +55,10 @@ class RecipeSettings(CreditSettings):
         """Whether an attempt at a question, from 0, sees lessons of the bank."""
         return self.meta_policy and self.references.is_guided(attempt, step)
 
+    def guided_attempts(self, group_size: int, *, step: int) -> frozenset[int]:
+        """The attempts of a group that see lessons of the bank."""
+        return frozenset(attempt for attempt in range(group_size) if self.is_guided(attempt, step=step))
+
     def is_reflected_on(self, encounter: Encounter) -> bool:
         """Whether the attempts of an encounter are reflected on."""
         return self.meta_policy and (encounter == "new" or self.reflect_phase == "all")

@@ -11,13 +11,14 @@ from rubricem_agent.cli.command import command
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.bank import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.probation import describe_effect
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import BankStoreError
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_lines
 from rubricem_records.bank.bank_header import read_header
-from rubricem_records.bank.bank_items import STATUSES, BankItem, ItemStatus
+from rubricem_records.bank.bank_items import SHOWN, STATUSES, BankItem, ItemStatus, LessonOrigin
 
 _QUESTION_WIDTH = 100
 """Characters of a question in a row."""
@@ -47,8 +48,8 @@ def list_items(
     status: Annotated[ItemStatus | None, typer.Option(help="Only items of this status.")] = None,
     show_all: Annotated[bool, typer.Option("--all", help="Replaced and removed items as well.")] = False,
 ) -> None:
-    """List the items that are active or wait for approval, oldest first."""
-    current = ("active", "quarantined")
+    """List the items that are active, on probation or wait for approval, oldest first."""
+    current = (*SHOWN, "quarantined")
     wanted = (status,) if status else STATUSES if show_all else current
     items = [item for item in _open(bank, terminal).items() if item.status in wanted]
     _show_items(terminal, ((item, None) for item in items))
@@ -62,7 +63,7 @@ def list_items(
 @bank_app.command()
 @command
 def show(terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK) -> None:
-    """Show one item in full: its texts, its scores and its origin."""
+    """Show one item in full: its texts, its scores, its measured effect and its origin."""
     opened = _open(bank, terminal)
     item = opened.item(number)
     history = [other.id for other in opened.history(item.key)]
@@ -100,7 +101,10 @@ def search(
 @bank_app.command()
 @command
 def approve(terminal: Terminal, number: NumberArgument, bank: BankOption = DEFAULT_BANK) -> None:
-    """Activate a quarantined item; it replaces the active item of its question."""
+    """Activate an item that is on probation or in quarantine, whatever its effect is.
+
+    It replaces the active item of its question.
+    """
     _change(bank, lambda opened: opened.change(number, "active"), terminal)
 
 
@@ -231,13 +235,17 @@ def _show_items(terminal: Terminal, items: Iterable[tuple[BankItem, float | None
             item.status,
             str(item.reflection.provenance.step),
             "-" if item.reflection.score is None else f"{item.reflection.score.utility:.3f}",
+            f"{item.effect.mean:+.3f} [{item.effect.low:+.3f}, {item.effect.high:+.3f}]" if item.effect.weight else "-",
+            str(item.effect.shown),
             "-" if similarity is None else f"{similarity:.3f}",
             inert(" ".join(_printable(item.reflection.question).split())[:_QUESTION_WIDTH]),
         )
         for item, similarity in items
     ]
     if rows:
-        terminal.show(plain_table("item", "status", "step", "utility", "similarity", "question", rows=rows))
+        terminal.show(
+            plain_table("item", "status", "step", "utility", "effect", "seen by", "similarity", "question", rows=rows)
+        )
 
 
 def _describe_item(item: BankItem, history: list[int]) -> str:
@@ -255,12 +263,23 @@ def _describe_item(item: BankItem, history: list[int]) -> str:
     return "\n".join(
         (
             f"item {item.id}: {item.status}{because}; {judged}",
+            f"effect on a score: {describe_effect(item.effect)}",
+            *([_describe_origin(item.origin)] if item.origin.words else []),
             f"written at step {origin.step} by {origin.model or '-'} with prompt {origin.prompt_hash or '-'}",
             f"items on this question: {', '.join(map(str, history))}",
             f"\nQuestion\n{_printable(reflection.question)}",
             f"\nRubrics\n{_printable(reflection.rubrics)}",
             f"\nTakeaways\n{_printable(reflection.takeaways)}",
         )
+    )
+
+
+def _describe_origin(origin: LessonOrigin) -> str:
+    attempt = "" if origin.attempt is None else f"learnt from attempt {origin.attempt} of its group; "
+    pages = f" ({', '.join(origin.page_words)})" if origin.page_words else ""
+    return inert(
+        f"{attempt}of {origin.words} content words {origin.from_question} are the question's, {origin.from_policy} the "
+        f"policy's own, {origin.from_pages} only of pages{pages}"
     )
 
 

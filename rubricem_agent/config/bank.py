@@ -8,6 +8,7 @@ from pydantic import Field
 from rubricem_agent.memory.bank import RetrievalSettings
 from rubricem_agent.memory.gate import GateLimits
 from rubricem_agent.memory.inject import BLOCK_TOKENS
+from rubricem_agent.memory.probation import ProbationSettings
 from rubricem_env.domain.base import Frozen
 
 MINILM = "minilm"
@@ -29,6 +30,10 @@ class BankConfig(Frozen):
     """A folder with the weights of qwen3-embedding-0.6b; None looks in the local cache. Nothing is downloaded."""
     retrieval: RetrievalSettings = RetrievalSettings()
     gate: GateLimits = GateLimits()
+    probation: ProbationSettings | None = None
+    """Show a new lesson to a share of attempts until the scores say whether it helps; `{}` does so with the defaults.
+    None admits it at once, as in the paper.
+    """
     is_moderated: bool = False
     """New items wait in quarantine until a person approves them."""
     reference_tokens: Annotated[int, Field(ge=1)] = BLOCK_TOKENS

@@ -19,14 +19,14 @@ def record_group(
     rubrics: RubricSet,
     encounter: str,
     question: str,
-    shown: Sequence[Retrieved],
+    seen: Sequence[Sequence[Retrieved]],
     true: Sequence[Sequence[float]] = (),
     place: int = 0,
     first_row: int = 0,
 ) -> tuple[GroupEntry, list[RolloutEntry]]:
     """One question of a step and its attempts: as they were judged, what each was worth, and whether an update uses it.
 
-    `rubrics` as the judgement has left them, `shown` the lessons that stood before the question; the group's rows in
+    `rubrics` as the judgement has left them, `seen` the lessons that stood before each attempt; the group's rows in
     `credit` begin at `first_row`. `true` has the true quality of each attempt, where it is known.
     """
     group = GroupEntry(
@@ -41,7 +41,7 @@ def record_group(
         retired=tuple(gone for gone in rubrics.archive if gone.retired_step == judged.step),
         refused=judged.refused,
         proposal_failure=judged.proposal_failure,
-        lessons=tuple(ShownLesson(item=hit.item.id, similarity=round(hit.similarity, 4)) for hit in shown),
+        lessons=_shown_lessons(seen),
     )
     entries = []
     for attempt, (rollout, outcome) in enumerate(zip(rollouts, judged.rollouts, strict=True)):
@@ -62,6 +62,19 @@ def record_group(
         )
         entries.append(entry)
     return group, entries
+
+
+def _shown_lessons(seen: Sequence[Sequence[Retrieved]]) -> tuple[ShownLesson, ...]:
+    """The lessons of a group, most similar first, each with the attempts that saw it."""
+    similarities = {hit.item.id: hit.similarity for hits in seen for hit in hits}
+    attempts = {
+        number: tuple(attempt for attempt, hits in enumerate(seen) if any(hit.item.id == number for hit in hits))
+        for number in similarities
+    }
+    return tuple(
+        ShownLesson(item=number, similarity=round(similarity, 4), attempts=attempts[number])
+        for number, similarity in sorted(similarities.items(), key=lambda pair: (-pair[1], pair[0]))
+    )
 
 
 def _four_numbers(numbers: Sequence[float]) -> tuple[float, float, float, float]:

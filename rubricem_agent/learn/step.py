@@ -1,6 +1,7 @@
 """The parts of a training step that every trainer shares, in the order in which a step takes them.
 
-    retrieve_lessons       what the bank offers a question at this encounter
+    retrieve_lessons       what the bank offers a question at this encounter, and to which attempts
+    measure_lessons        what the scores of the attempts say about the lessons
     credit_rollouts        the credit of judged rollouts, and the advantage of each of their tokens
     credit_groups          the same groups as the record has them, with judgement, truth and credit
     record_groups          writes them, and the bank's changes, into the run's record
@@ -11,7 +12,7 @@ A trainer samples the rollouts, calls the judge and updates the weights itself.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from rubricem_agent.learn.record_group import record_group
 from rubricem_agent.learn.rollout_statistics import measure_rollouts
 from rubricem_agent.learn.stage_metrics import mean_by_stage, spread_shares
 from rubricem_agent.memory.bank import Retrieval, RubricBank
+from rubricem_agent.memory.inject import NO_LESSONS, Block, Injector
+from rubricem_agent.memory.probation import GuidedScore, draw_attempts
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import ReflectionOutcome, measure_reflections
 from rubricem_env.domain.base import Frozen
@@ -40,24 +43,80 @@ from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_records.rollouts.run_recorder import RunRecorder
 
 
+class Trial(NamedTuple):
+    """A lesson on probation, and the attempts that see it."""
+
+    lesson: Retrieved
+    attempts: frozenset[int]
+
+
 class Lessons(NamedTuple):
-    """Lessons for a question, and how the bank was asked for them."""
+    """Lessons for the guided attempts at a question, and how the bank was asked for them."""
 
     items: tuple[Retrieved, ...]
+    """The active ones, which all guided attempts see."""
     retrieval: Retrieval
+    guided: frozenset[int]
+    """The attempts that see lessons."""
+    trials: tuple[Trial, ...] = ()
+
+    def of_attempt(self, attempt: int) -> tuple[Retrieved, ...]:
+        """The lessons that an attempt sees."""
+        if attempt not in self.guided:
+            return ()
+        return (*self.items, *(trial.lesson for trial in self.trials if attempt in trial.attempts))
+
+    def blocks(self, injector: Injector, attempts: int) -> list[Block]:
+        """The block before each of so many attempts; equal lessons are rendered once."""
+        rendered: dict[tuple[int, ...], Block] = {(): NO_LESSONS}
+        blocks = []
+        for attempt in range(attempts):
+            hits = self.of_attempt(attempt)
+            key = tuple(hit.item.id for hit in hits)
+            if key not in rendered:
+                rendered[key] = injector.render(hits, self.retrieval)
+            blocks.append(rendered[key])
+        return blocks
 
 
-def retrieve_lessons(bank: RubricBank, question: str, *, encounter: Encounter, on_miss: OnMiss) -> Lessons:
+def retrieve_lessons(
+    bank: RubricBank, question: str, *, encounter: Encounter, on_miss: OnMiss, guided: Collection[int], seed: int
+) -> Lessons:
     """Lessons of similar questions at a new encounter, the question's own lesson at a repeat.
 
-    A repeat whose own lesson failed or is late gets none, or with `on_miss` "cross" those of similar questions.
+    A repeat whose own lesson failed or is late gets none, or with `on_miss` "cross" those of similar questions. Lessons
+    on probation are given to a share of the `guided` attempts, drawn by `seed`, which is the question's at this step.
     """
     retrieval = retrieval_at(encounter)
     items = bank.retrieve(question, retrieval)
-    if not items and on_miss == "cross":
+    tried = bank.retrieve_on_probation(question, retrieval)
+    if not items and not tried and on_miss == "cross":
         retrieval = "cross"
         items = bank.retrieve(question, retrieval)
-    return Lessons(items, retrieval)
+        tried = bank.retrieve_on_probation(question, retrieval)
+    share = bank.probation.share if bank.probation is not None else 0.0
+    trials = tuple(Trial(hit, draw_attempts(sorted(guided), share, seed=seed, item=hit.item.id)) for hit in tried)
+    return Lessons(items, retrieval, frozenset(guided), trials)
+
+
+AttemptLessons = Sequence[Sequence[Retrieved]]
+"""The lessons that stood before each attempt of a group."""
+
+
+def measure_lessons(
+    bank: RubricBank, question: str, judged: GroupJudgement, seen: AttemptLessons, *, step: int
+) -> None:
+    """Tell the bank how the attempts of a group scored, so that it can admit or withdraw the lessons that they saw.
+
+    Attempts that the judge could not score say nothing. A score is the mean of the stages that have one.
+    """
+    bank.retire(step)
+    attempts = []
+    for outcome, hits in zip(judged.rollouts, seen, strict=True):
+        scores = [score for score in outcome.judgement.scores if score is not None]
+        if outcome.is_valid and scores:
+            attempts.append(GuidedScore(frozenset(hit.item.id for hit in hits), float(np.mean(scores))))
+    bank.record_scores(question, attempts)
 
 
 class CreditedRollouts(NamedTuple):
@@ -121,13 +180,13 @@ def credit_groups(
     *,
     encounter: Encounter,
     buffer: RubricBuffer,
-    lessons: Mapping[str, Sequence[Retrieved]],
+    lessons: Mapping[str, AttemptLessons],
     truth: Mapping[str, Question],
 ) -> list[CreditedGroup]:
     """The groups with all that the record says of them; the rows of `credit` follow the rollouts, group by group.
 
-    `buffer` has the rubrics as the judgements left them. `lessons` are those that stood before a question, and `truth`
-    is the truth about it, both by query key; a question without truth has no true quality.
+    `buffer` has the rubrics as the judgements left them. `lessons` are those that stood before the attempts at a
+    question, and `truth` is the truth about it, both by query key; a question without truth has no true quality.
     """
     credited = []
     first_row = 0
@@ -140,7 +199,7 @@ def credit_groups(
             rubrics=buffer.rubrics(judgement.query_key),
             encounter=encounter,
             question=group.query.question,
-            shown=lessons.get(group.key, ()),
+            seen=lessons.get(group.key) or [()] * len(attempts),
             true=[true_quality(question, parsed) for parsed in group.trajectories] if question is not None else (),
             place=place,
             first_row=first_row,

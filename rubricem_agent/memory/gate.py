@@ -16,6 +16,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.scaffold.admission import find_fault
 from rubricem_env.scaffold.copies import ShownText
+from rubricem_records.bank.bank_items import LessonOrigin
 
 Limit = Annotated[int, Field(ge=1)]
 RefusalCode = Literal[
@@ -31,12 +32,20 @@ RefusalCode = Literal[
     "script",  # a language that is neither English nor the question's, or a script that cannot be checked
     "copied",
     "second_reader",  # the judge, asked what the text is for, keeps it out
+    "page_words",  # words that only pages brought
     "removed_before",
+    "quarantined_before",
     "evaluation",  # the question is reserved for evaluation
     "score",  # below the score that the bank requires
 ]
 """Why a reflection did not enter the bank."""
-TEXT_CODES = frozenset(get_args(RefusalCode)) - {"format", "removed_before", "evaluation", "score"}
+TEXT_CODES = frozenset(get_args(RefusalCode)) - {
+    "format",
+    "removed_before",
+    "quarantined_before",
+    "evaluation",
+    "score",
+}
 """The refusals that the reflection's own text is the cause of."""
 
 
@@ -55,6 +64,10 @@ class GateLimits(Frozen):
     question_chars: Limit = 20_000
     reads_text: bool = True
     """False admits any text, copies of pages too: for measurements of the gate alone. The other limits stay."""
+    page_words: Annotated[int, Field(ge=0)] | None = None
+    """The most content words of a lesson that stand in tool text and neither in the question nor in what the policy
+    wrote in the attempt. None: any number.
+    """
     min_score: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Utility below this is refused; an unjudged reflection has none and passes."""
 
@@ -67,18 +80,39 @@ class WriteGate:
         self._evaluation_keys = frozenset(evaluation_keys)
 
     def refuse(
-        self, reflection: Reflection, *, pages: ShownText | None = None, removed: Collection[str] = frozenset()
+        self,
+        reflection: Reflection,
+        *,
+        pages: ShownText | None = None,
+        origin: LessonOrigin | None = None,
+        removed: Collection[str] = frozenset(),
+        quarantined: Collection[str] = frozenset(),
     ) -> Refusal | None:
         """Why the reflection may not enter, or None where it may.
 
-        `pages` is what tools have shown in the attempt; `removed` are the digests of removed texts.
+        `pages` is what tools have shown in the attempt, `origin` says whose words the reflection has; `removed` and
+        `quarantined` are the digests of texts that were withdrawn from the bank.
         """
         refusal = self._refuse_frame(reflection)
         if refusal is None and self.limits.reads_text:
-            refusal = _refuse_text(reflection, pages)
-        if refusal is None and text_digest(reflection) in removed:
+            refusal = _refuse_text(reflection, pages) or self._refuse_page_words(origin)
+        if refusal is not None or not (removed or quarantined):
+            return refusal
+        digest = text_digest(reflection)
+        if digest in removed:
             return Refusal("removed_before", "a person removed this text from the bank; it does not come back.")
-        return refusal
+        if digest in quarantined:
+            return Refusal("quarantined_before", "this text is in quarantine; `rubricem bank approve` lets it out.")
+        return None
+
+    def _refuse_page_words(self, origin: LessonOrigin | None) -> Refusal | None:
+        limit = self.limits.page_words
+        if limit is None or origin is None or origin.from_pages <= limit:
+            return None
+        named = ", ".join(origin.page_words[:5])
+        return Refusal(
+            "page_words", f"{origin.from_pages} of its words come from pages alone, at most {limit} may: {named}."
+        )
 
     def _refuse_frame(self, reflection: Reflection) -> Refusal | None:
         limits = self.limits

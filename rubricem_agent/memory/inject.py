@@ -54,6 +54,7 @@ class ReferenceSettings(Frozen):
 
 Block = tuple[str, tuple[Retrieved, ...]]
 """The text that stands before a question, empty where there is none, and the lessons in it."""
+NO_LESSONS: Block = ("", ())
 
 
 class Injector:
@@ -75,7 +76,7 @@ class Injector:
             if self._count_tokens(block) <= self._budget:
                 return block, tuple(shown)
             shown.pop()
-        return "", ()
+        return NO_LESSONS
 
 
 def _render_example(layout: str, number: int, item: BankItem) -> str:

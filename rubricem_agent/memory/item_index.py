@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from rubricem_agent.memory.embed import Floats
 from rubricem_agent.memory.store import text_digest
-from rubricem_records.bank.bank_items import BankItem, Retrieved, StoredItem
+from rubricem_records.bank.bank_items import SHOWN, BankItem, Retrieved, ShownStatus, StoredItem
 
 _FIRST_CAPACITY = 256
 _BLOCK = 64
@@ -30,11 +31,14 @@ def _aligned(capacity: int, dimension: int) -> Floats:
 
 
 class VectorTable:
-    """Rows of unit vectors, each open or closed to search. An append is amortised O(1). Not thread-safe."""
+    """Rows of unit vectors, each open or closed to every kind of search. An append is amortised O(1).
 
-    def __init__(self, dimension: int) -> None:
+    Not thread-safe.
+    """
+
+    def __init__(self, dimension: int, *, kinds: int = 1) -> None:
         self._rows = _aligned(_FIRST_CAPACITY, dimension)
-        self._is_closed = np.ones(_FIRST_CAPACITY, dtype=bool)
+        self._is_closed = np.ones((kinds, _FIRST_CAPACITY), dtype=bool)
         self._count = 0
 
     def __len__(self) -> int:
@@ -51,13 +55,13 @@ class VectorTable:
             rows = _aligned(2 * self._count, len(vector))
             rows[: self._count] = self._rows
             self._rows = rows
-            self._is_closed = np.concatenate([self._is_closed, np.ones_like(self._is_closed)])
+            self._is_closed = np.concatenate([self._is_closed, np.ones_like(self._is_closed)], axis=1)
         self._rows[self._count] = vector
         self._count += 1
         return self._count - 1
 
-    def set_open(self, row: int, is_open: bool) -> None:
-        self._is_closed[row] = not is_open
+    def set_open(self, row: int, is_open: bool, *, kind: int = 0) -> None:
+        self._is_closed[kind, row] = not is_open
 
     def scores(self, vector: Floats) -> Floats:
         """The inner product with each row in float32, closed ones and unused ones at the end included."""
@@ -66,24 +70,26 @@ class VectorTable:
         scores: Floats = np.matmul(blocks, vector).reshape(-1)
         return scores
 
-    def nearest(self, vector: Floats, scores: Floats, limit: int) -> list[tuple[int, float]]:
+    def nearest(self, vector: Floats, scores: Floats, limit: int, *, kind: int = 0) -> list[tuple[int, float]]:
         """At least the `limit` open rows of greatest inner product, fewer where there are fewer.
 
-        `scores` are the vector's, and may be used again. Rows that tie with the last one are included, and a few
-        others, so the caller can order ties. Equal rows get equal scores at any index: the returned scores are summed
-        again, one row at a time, in float64.
+        `scores` are the vector's, and may be used again for the same kind. Rows that tie with the last one are
+        included, and a few others, so the caller can order ties. Equal rows get equal scores at any index: the
+        returned scores are summed again, one row at a time, in float64.
         """
         if limit < 1 or not self._count:
             return []
-        near = self._maxima(scores, limit) if limit < _FEW else None
+        is_closed = self._is_closed[kind]
+        near = self._maxima(scores, limit, is_closed) if limit < _FEW else None
         if near is None:
-            np.putmask(scores, self._is_closed[: len(scores)], _CLOSED)
+            np.putmask(scores, is_closed[: len(scores)], _CLOSED)
             last = np.partition(scores, -limit)[-limit] if limit < len(scores) else _CLOSED
             near = (scores >= max(last - _SLACK, _CLOSED / 2)).nonzero()[0].tolist()
         exact = np.add.reduce(np.multiply(self._rows.take(near, axis=0), vector, dtype=np.float64), axis=1)
         return list(zip(near, exact.tolist(), strict=True))
 
-    def _maxima(self, scores: Floats, limit: int) -> list[int] | None:
+    @staticmethod
+    def _maxima(scores: Floats, limit: int, is_closed: npt.NDArray[np.bool_]) -> list[int] | None:
         """The open rows that `nearest` wants; None where finding them takes more than a few maxima."""
         taken: list[int] = []
         passed: dict[int, float] = {}
@@ -95,7 +101,7 @@ class VectorTable:
             scores[row] = -math.inf
             is_complete = score < least
             # A row with NaN in it is above no limit and below none.
-            if score >= least and not self._is_closed[row]:
+            if score >= least and not is_closed[row]:
                 taken.append(row)
                 if len(taken) == limit:
                     least = score - _SLACK
@@ -115,11 +121,13 @@ class ItemIndex:
         self._ids: dict[str, set[int]] = {}
         self._rows: dict[str, int] = {}
         self._keys: list[str] = []
-        self._active: list[BankItem | None] = []
+        self._current: dict[ShownStatus, list[BankItem | None]] = {status: [] for status in SHOWN}
         """By row, so that a search finds an item without a look at others."""
         self.removed: set[str] = set()
         """The digests of removed texts."""
-        self._table = VectorTable(dimension)
+        self._quarantined: dict[int, str] = {}
+        """The digests of the texts in quarantine, by the number of the item."""
+        self._table = VectorTable(dimension, kinds=len(SHOWN))
 
     def apply(self, stored: Iterable[StoredItem]) -> None:
         """Take in new or changed items, in any order."""
@@ -132,9 +140,14 @@ class ItemIndex:
             if item.key not in self._rows:
                 self._rows[item.key] = self._table.append(vector)
                 self._keys.append(item.key)
-                self._active.append(None)
+                for items in self._current.values():
+                    items.append(None)
             if item.status == "removed":
                 self.removed.add(text_digest(item.reflection))
+            if item.status == "quarantined":
+                self._quarantined[item.id] = text_digest(item.reflection)
+            else:
+                self._quarantined.pop(item.id, None)
             touched.add(item.key)
         for key in touched:
             self._settle(key)
@@ -144,10 +157,15 @@ class ItemIndex:
         row = self._rows.get(key)
         return None if row is None else self._table.rows[row]
 
-    def active(self, key: str) -> BankItem | None:
-        """The one item of this question that may be retrieved."""
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """The digests of the texts in quarantine."""
+        return frozenset(self._quarantined.values())
+
+    def current(self, key: str, status: ShownStatus = "active") -> BankItem | None:
+        """The one item of this question that has the status and may be retrieved."""
         row = self._rows.get(key)
-        return None if row is None else self._active[row]
+        return None if row is None else self._current[status][row]
 
     def history(self, key: str) -> tuple[BankItem, ...]:
         """All items of a question, oldest first."""
@@ -158,27 +176,38 @@ class ItemIndex:
         return (StoredItem(item, self._table.rows[self._rows[item.key]]) for _, item in sorted(self.items.items()))
 
     def nearest(
-        self, vector: Floats, limit: int, *, without: str = "", below: float = math.inf
+        self,
+        vector: Floats,
+        limit: int,
+        *,
+        status: ShownStatus = "active",
+        without: str = "",
+        least: float = -math.inf,
+        below: float = math.inf,
     ) -> tuple[Retrieved, ...]:
-        """The most similar active items: greatest cosine first, equals by their keys.
+        """The most similar items of a status: greatest cosine first, equals by their keys.
 
-        Those of the question whose key is `without` are left out, and those at least as similar as `below`.
+        Those of the question whose key is `without` are left out, and those whose cosine is under `least`, or is
+        `below` or more.
         """
+        kind = SHOWN.index(status)
+        current = self._current[status]
         scores = self._table.scores(vector)
         own = self._rows.get(without)
         fetch = limit
         while True:
-            candidates = self._table.nearest(vector, scores, fetch)
+            candidates = self._table.nearest(vector, scores, fetch, kind=kind)
             # Ties by key, because numbers depend on the order of writing.
             ranked = sorted((-score, self._keys[row], row) for row, score in candidates)[:fetch]
-            nearest = [(self._active[row], -score) for score, _, row in ranked if row != own and -score < below]
+            nearest = [(current[row], -score) for score, _, row in ranked if row != own and -score < below]
             if len(nearest) >= limit or fetch >= len(self._table):
-                return tuple(Retrieved(item, score) for item, score in nearest[:limit] if item)
+                return tuple(Retrieved(item, score) for item, score in nearest[:limit] if item and score >= least)
             fetch *= 4
 
     def _settle(self, key: str) -> None:
-        """Find the active item of a question. A process killed between two writes may leave two; the newer counts."""
+        """Find the current items of a question. A process killed between two writes may leave two; the newer counts."""
         row = self._rows[key]
-        active = [number for number in self._ids[key] if self.items[number].is_retrievable]
-        self._active[row] = self.items[max(active)] if active else None
-        self._table.set_open(row, bool(active))
+        for kind, status in enumerate(SHOWN):
+            current = [number for number in self._ids[key] if self.items[number].status == status]
+            self._current[status][row] = self.items[max(current)] if current else None
+            self._table.set_open(row, bool(current), kind=kind)

@@ -23,6 +23,7 @@ from rubricem_agent.reflection.candidates import (
     intact_share,
     parse_blocks,
 )
+from rubricem_agent.reflection.origin import trace_origin
 from rubricem_env.concurrency import derive_seed, open_generator
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, Unscored
@@ -243,7 +244,9 @@ class Reflector:
         )
         provenance = Provenance(step=step, model=self._policy.name, prompt_hash=prompt_hash)
         async with self.writing:
-            offered = await self._offer(attempt.parsed, assessed, provenance=provenance, step=step)
+            offered = await self._offer(
+                attempt.parsed, assessed, provenance=provenance, step=step, attempt=index, known=opening.system
+            )
         # No waiting from here on: the outcome is there before anyone else gets the lock.
         return ReflectionOutcome(
             query_key=key,
@@ -272,10 +275,18 @@ class Reflector:
         provenance = Provenance(model=self._policy.name, prompt_hash=prompt_hash)
         reflection = _reflection(parsed, blocks, score=None, provenance=provenance)
         pages = ShownText.in_trajectories([parsed.trajectory])
-        return await asyncio.to_thread(self._bank.write, reflection, pages=pages)
+        origin = trace_origin(parsed, f"{blocks.rubrics}\n{blocks.takeaways}", known=opening.system)
+        return await asyncio.to_thread(self._bank.write, reflection, pages=pages, origin=origin)
 
     async def _offer(
-        self, parsed: ParsedTrajectory, assessed: Sequence[AssessedCandidate], *, provenance: Provenance, step: int
+        self,
+        parsed: ParsedTrajectory,
+        assessed: Sequence[AssessedCandidate],
+        *,
+        provenance: Provenance,
+        step: int,
+        attempt: int,
+        known: str,
     ) -> _Offered:
         """Offer the candidates to the bank, best first, until it accepts one; the others are checked by its gate.
 
@@ -293,17 +304,21 @@ class Reflector:
                 refusals[index] = Refusal("second_reader", candidate_score.refusal)
                 continue
             reflection = _reflection(parsed, blocks, score=_score(candidate_score), provenance=provenance)
+            text = f"{blocks.rubrics}\n{blocks.takeaways}"
+            origin = trace_origin(parsed, text, known=known, attempt=attempt)
             # The store waits for the disk; the event loop must not.
             if item is None:
                 is_late = step < self._latest.get(key, step)
-                outcome = await asyncio.to_thread(self._bank.write, reflection, pages=pages, is_late=is_late)
+                outcome = await asyncio.to_thread(
+                    self._bank.write, reflection, pages=pages, origin=origin, is_late=is_late
+                )
                 if not isinstance(outcome, Refusal):
                     self._latest[key] = max(step, self._latest.get(key, step))
                     chosen = index
                     item = outcome
                     continue
                 refusals[index] = outcome
-            elif refusal := await asyncio.to_thread(self._bank.refusal, reflection, pages=pages):
+            elif refusal := await asyncio.to_thread(self._bank.refusal, reflection, pages=pages, origin=origin):
                 refusals[index] = refusal
         return _Offered(chosen, item, refusals)
 

@@ -50,7 +50,8 @@ def build_bank(config: BankConfig, *, evaluation_keys: Collection[str] = frozens
         embedder,
         gate=WriteGate(config.gate, evaluation_keys=evaluation_keys),
         settings=config.retrieval,
-        admit_as="quarantined" if config.is_moderated else "active",
+        probation=config.probation,
+        is_moderated=config.is_moderated,
     )
 
 

@@ -64,6 +64,8 @@ class ShownLesson(Frozen):
 
     item: Annotated[int, Field(ge=1)]
     similarity: float
+    attempts: tuple[Count, ...]
+    """The attempts of the group that saw it."""
 
 
 class GroupEntry(Frozen):

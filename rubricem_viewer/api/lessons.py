@@ -5,18 +5,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_records.bank.bank_items import ItemStatus, LessonEffect, LessonOrigin
 from rubricem_viewer.api.pages import Page
 from rubricem_viewer.api.scores import StageScores
-
-Status = Literal["active", "quarantined", "superseded", "removed"]
 
 
 class BankRow(Frozen):
     """An item in a list."""
 
     id: int
-    status: Status
+    status: ItemStatus
     reason: Text
+    effect: LessonEffect
+    """What showing it did to scores; its weight is 0 where that was not measured."""
     question: Text
     question_key: Text
     step: int
@@ -60,6 +61,8 @@ class BankItemView(Frozen):
     """The scores by the reflection judge: diagnosis, specificity, scope, within, cross and utility."""
     model: Text
     prompt_hash: Text
+    origin: LessonOrigin
+    decided_by_person: bool
     history: tuple[BankRow, ...]
     """All items of the question, oldest first."""
     uses: tuple[LessonUse, ...]

@@ -98,7 +98,7 @@ def dropped(one, step, reason="separates_nothing"):
 
 
 def shown(item, similarity=0.5):
-    return ShownLesson(item=item, similarity=similarity)
+    return ShownLesson(item=item, similarity=similarity, attempts=(0, 1, 2, 3))
 
 
 def lesson(question, takeaways="Search first."):

@@ -11,11 +11,11 @@ from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
+from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
@@ -156,7 +156,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         draft_tokens=config.draft_tokens,
     )
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
-    bank = RubricBank.in_memory(HashingEmbedder())
+    bank = build_bank(config.bank)
     reflector = Reflector(
         policy,
         judge.reflection_judge if judge else own,
@@ -171,10 +171,10 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
 
     longest = max((*train.values(), *held_out), key=lambda query: len(query.question))
     length = len(tokenizer.encode_opening(prompt.opening(longest))) + config.limits.max_tokens
-    length += config.reference_tokens if config.meta_policy else 0
+    length += config.bank.reference_tokens if config.meta_policy else 0
     if length > room:
         raise ConfigError(
-            f"an episode may have {length} tokens (the longest question's prompt, reference_tokens, "
+            f"an episode may have {length} tokens (the longest question's prompt, bank.reference_tokens, "
             f"limits.max_tokens), and the policy's cache holds reflection.total_tokens {room}. Raise the last, or "
             "lower the others."
         )
@@ -186,7 +186,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         toolbox=toolbox,
         judge=StepJudge(judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings),
         bank=bank,
-        injector=Injector(count_tokens=policy.count_tokens, budget=config.reference_tokens),
+        injector=build_injector(config.bank, policy.count_tokens),
         curriculum=Curriculum(
             list(train),
             batch_size=config.questions_per_step,

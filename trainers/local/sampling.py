@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from rubricem_agent.learn.curriculum import QueryBatch
 from rubricem_agent.learn.deferred import Ticket
-from rubricem_agent.learn.step import retrieve_lessons
-from rubricem_agent.memory.inject import Block
+from rubricem_agent.learn.step import AttemptLessons, measure_lessons, retrieve_lessons
+from rubricem_agent.memory.inject import NO_LESSONS, Block
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.reflection.reflector import judged_attempts
 from rubricem_agent.rollout.run import RolloutContext, run_groups
@@ -16,7 +16,6 @@ from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, refused_rubrics
-from rubricem_records.bank.bank_items import Retrieved
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.sampling import Sampling
 
@@ -35,8 +34,8 @@ class JudgedStep(NamedTuple):
     groups: list[Group]
     """The same rollouts as the judge reads them."""
     judgements: tuple[GroupJudgement, ...]
-    lessons: dict[str, tuple[Retrieved, ...]]
-    """Those in the prompt of each question, by its key."""
+    lessons: dict[str, AttemptLessons]
+    """Those in the prompt of each attempt, by the question's key."""
 
     @property
     def refused_rubrics(self) -> dict[str, int]:
@@ -66,16 +65,10 @@ async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
     """The rollouts of a step's questions with their judgements. Each trajectory is parsed once, in its episode."""
     config = run.config
     queries = [run.train[key] for key in batch.keys]
-    blocks: dict[str, Block] = {}
+    blocks = {query.key: _lesson_blocks(run, query, batch) for query in queries}
 
     async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
-        """The opening of an attempt; all guided attempts at a question see the same lessons."""
-        if not config.is_guided(attempt, step=batch.step):
-            return run.prompt.opening(query), run.prompt.hash
-        if query.key not in blocks:
-            lessons = retrieve_lessons(run.bank, query.question, encounter=batch.encounter, on_miss=config.on_miss)
-            blocks[query.key] = run.injector.render(lessons.items, lessons.retrieval)
-        text, _ = blocks[query.key]
+        text, _ = blocks[query.key][attempt]
         return run.prompt.opening(query, references=text), run.prompt.hash
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
@@ -89,8 +82,23 @@ async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
         for query, attempts in zip(queries, rollouts, strict=True)
     ]
     judgements = await run.judge.judge_step(groups, step=batch.step)
-    lessons = {key: items for key, (_, items) in blocks.items()}
+    lessons: dict[str, AttemptLessons] = {key: [items for _, items in group] for key, group in blocks.items()}
+    for query, judged in zip(queries, judgements, strict=True):
+        measure_lessons(run.bank, query.question, judged, lessons[query.key], step=batch.step)
     return JudgedStep(batch, run.learner.synced, rollouts, groups, judgements, lessons)
+
+
+def _lesson_blocks(run: Run, query: Query, batch: QueryBatch) -> list[Block]:
+    """The lessons before each attempt at a question."""
+    config = run.config
+    guided = config.guided_attempts(config.group_size, step=batch.step)
+    if not guided:
+        return [NO_LESSONS] * config.group_size
+    seed = derive_seed(config.seed, batch.step, query.key, "lessons")
+    lessons = retrieve_lessons(
+        run.bank, query.question, encounter=batch.encounter, on_miss=config.on_miss, guided=guided, seed=seed
+    )
+    return lessons.blocks(run.injector, config.group_size)
 
 
 async def reflect(run: Run, judged: JudgedStep) -> None:

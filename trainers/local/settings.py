@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from rubricem_agent.config.bank import HASHING, BankConfig
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.tools import ToolsConfig, parse_tools
 from rubricem_agent.learn.collapse import WatchSettings
@@ -84,8 +85,8 @@ class LocalConfig(RecipeSettings):
     system: str | None = None
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac.
     """
-    reference_tokens: PositiveCount = 512
-    """The most tokens of the bank's block before a question."""
+    bank: BankConfig = BankConfig(embedder=HASHING, reference_tokens=512)
+    """The bank of the lessons. It starts empty, and a checkpoint holds it."""
     loss: LossSettings = LossSettings()
     advantage_rms: Annotated[float, Field(gt=0)] | None = None
     """Scale the advantages of a step to this root mean square over its tokens, to compare methods; None leaves them."""
@@ -118,6 +119,10 @@ class LocalConfig(RecipeSettings):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":
+        if self.bank.folder is not None:
+            raise ValueError(
+                "bank.folder is set, and a local run keeps its bank in memory and in its checkpoints; leave it out"
+            )
         if self.data is None and self.held_out_data is not None:
             raise ValueError(
                 "held_out_data is set without data; the almanac is evaluated on its own questions (held_out)"

@@ -7,7 +7,7 @@ returns the advantages of its rollout's tokens. Other groups are sampled meanwhi
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,15 +16,18 @@ import numpy.typing as npt
 
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.step import (
+    AttemptLessons,
     CreditedGroup,
     begin_record,
     collect_reflections,
     credit_groups,
     credit_rollouts,
     describe_groups,
+    measure_lessons,
     record_groups,
     retrieve_lessons,
 )
+from rubricem_agent.memory.inject import Block
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
@@ -45,7 +48,6 @@ from rubricem_env.judge.trust.audit import HeldOutAudit
 from rubricem_env.llm.limits.shared_limits import SharedLimits
 from rubricem_env.world.judge import AlmanacJudge
 from rubricem_env.world.questions import Question
-from rubricem_records.bank.bank_items import Retrieved
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.run_record import RECORD_FOLDER
 from rubricem_records.rollouts.run_recorder import RunRecorder
@@ -99,9 +101,8 @@ class JudgeService(SharedLimits):
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
         """The judged groups of the reflections that are pending."""
         self._launched: set[Ticket] = set()
-        self._shown: dict[Ticket, Sequence[Retrieved]] = {}
-        """Lessons in the prompts of the questions that are being sampled."""
-        self._references: dict[Ticket, asyncio.Future[str]] = {}
+        self._blocks: dict[Ticket, asyncio.Future[list[Block]]] = {}
+        """Lessons before each attempt at the questions that are being sampled."""
         self._judged: dict[str, CreditedGroup] = {}
         """Credited groups that no step has trained on yet, by name."""
         self._step = 0
@@ -146,21 +147,21 @@ class JudgeService(SharedLimits):
         """Cache the result of a tool call for all workers."""
         await self._cache.put(key, text)
 
-    async def references(self, scheduled: ScheduledQuery) -> str:
-        """The block of lessons to show before the question; "" without any.
+    async def references(self, scheduled: ScheduledQuery, index: int) -> str:
+        """The block of lessons to show before an attempt at the question; "" without any.
 
-        A new question gets lessons of similar questions, a repeated question its own. They are retrieved once, so that
-        all attempts of a group see the same lessons.
+        A new question gets lessons of similar questions, a repeated question its own. They are retrieved once for all
+        attempts of a group.
         """
-        if not self.settings.meta_policy:
+        if not self.settings.is_guided(index, step=scheduled.step):
             return ""
         ticket = Ticket(scheduled.step, scheduled.query.key)
-        if ticket not in self._references:
-            self._references[ticket] = asyncio.ensure_future(self._retrieve(scheduled, ticket))
+        if ticket not in self._blocks:
+            self._blocks[ticket] = asyncio.ensure_future(self._retrieve(scheduled))
         # Shielded: cancelling one attempt must not cancel the others' lessons.
-        return await asyncio.shield(self._references[ticket])
+        return (await asyncio.shield(self._blocks[ticket]))[index][0]
 
-    async def _retrieve(self, scheduled: ScheduledQuery, ticket: Ticket) -> str:
+    async def _retrieve(self, scheduled: ScheduledQuery) -> list[Block]:
         if scheduled.encounter == "repeat":
             await self.reflections.wait(scheduled.query.key, timeout=self.settings.time_limits.lesson)
         # In a thread: an embedder with weights must not hold up the event loop.
@@ -170,9 +171,10 @@ class JudgeService(SharedLimits):
             scheduled.query.question,
             encounter=scheduled.encounter,
             on_miss=self.settings.on_miss,
+            guided=self.settings.guided_attempts(self.group_size, step=scheduled.step),
+            seed=derive_seed(self.settings.seed, scheduled.step, scheduled.query.key, "lessons"),
         )
-        block, self._shown[ticket] = self._injector.render(lessons.items, lessons.retrieval)
-        return block
+        return lessons.blocks(self._injector, self.group_size)
 
     async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> TokenAdvantages:
         """Wait until the group is complete and judged; returns the advantages of this rollout's tokens.
@@ -186,12 +188,29 @@ class JudgeService(SharedLimits):
         if len(submitted.rollouts) == self.group_size:
             del self._groups[group]
             rollouts = [submitted.rollouts[number] for number in sorted(submitted.rollouts)]
-            advantages = await self._judge_group(scheduled, rollouts, name=group)
-            await self._may_score.wait()
-            self._scored.append(group)
+            seen = self._take_lessons(Ticket(scheduled.step, scheduled.query.key))
+            judged, advantages = await self._judge_group(scheduled, rollouts, seen=seen, name=group)
+            await self._score_group(group, scheduled, judged, seen=seen)
             submitted.advantages.set_result(advantages)
         # Shielded: cancelling one rollout must not cancel its group's credit.
         return (await asyncio.shield(submitted.advantages))[index]
+
+    async def _score_group(
+        self, name: str, scheduled: ScheduledQuery, judged: GroupJudgement, *, seen: AttemptLessons
+    ) -> None:
+        """Count a group as scored, and measure its lessons: a checkpoint is taken before both, or after both."""
+        while True:
+            await self._may_score.wait()
+            async with self._writing():
+                if self._may_score.is_set():
+                    self._scored.append(name)
+                    question = scheduled.query.question
+                    await asyncio.to_thread(measure_lessons, self.bank, question, judged, seen, step=scheduled.step)
+                    return
+
+    def _writing(self) -> AbstractAsyncContextManager[object]:
+        """Nobody else writes to the bank, and no checkpoint is taken."""
+        return self._reflector.writing if self._reflector is not None else nullcontext()
 
     async def collect(self, step: int) -> tuple[list[ReflectionOutcome], dict[str, Any]]:
         """The finished reflections of earlier steps, and their metrics. Never waits.
@@ -276,7 +295,7 @@ class JudgeService(SharedLimits):
         known = {*held, *self._scored}
         self._judged = {name: group for name, group in self._judged.items() if name in known}
         # The bank is written last. No reflection may enter it after the pending reflections were listed.
-        async with self._reflector.writing if self._reflector is not None else nullcontext():
+        async with self._writing():
             scored, self._scored = tuple(self._scored), []
             states = {
                 "judge": self.judge.state_dict(),
@@ -329,13 +348,18 @@ class JudgeService(SharedLimits):
         await asyncio.to_thread(begin_record, recorder, step, tokenizer=self.tokenizer, bank=self.bank)
         self._recorder = recorder
 
+    def _take_lessons(self, ticket: Ticket) -> AttemptLessons:
+        """The lessons that stood before each attempt of a complete group."""
+        retrieval = self._blocks.pop(ticket, None)
+        if retrieval is None or not retrieval.done() or retrieval.exception() is not None:
+            return [()] * self.group_size
+        return [items for _, items in retrieval.result()]
+
     async def _judge_group(
-        self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, name: str
-    ) -> list[TokenAdvantages]:
+        self, scheduled: ScheduledQuery, rollouts: Sequence[Rollout], *, seen: AttemptLessons, name: str
+    ) -> tuple[GroupJudgement, list[TokenAdvantages]]:
         """Judge and credit a complete group. A bug or a used-up budget is raised by the next `collect`."""
         ticket = Ticket(scheduled.step, scheduled.query.key)
-        self._references.pop(ticket, None)
-        shown = self._shown.pop(ticket, ())
         group = Group.of(scheduled.query, (rollout.parsed for rollout in rollouts))
         try:
             judged = await self.patience.run(
@@ -359,7 +383,7 @@ class JudgeService(SharedLimits):
         self._refused.update(refused_rubrics([judged]))
         if self._audit is not None:
             self._audit.add(group, judged)
-        advantages = self._credit_group(scheduled, rollouts, judged, group=group, shown=shown, name=name)
+        advantages = self._credit_group(scheduled, rollouts, judged, group=group, seen=seen, name=name)
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may reflect on it then.
         # A resumed run does not repeat a reflection that was launched before.
         is_due = self.settings.is_reflected_on(scheduled.encounter) and ticket not in self._launched
@@ -367,7 +391,7 @@ class JudgeService(SharedLimits):
             self._launched.add(ticket)
             self._attempts[ticket] = judged_attempts(group, judged)
             self.reflections.launch(ticket)
-        return advantages
+        return judged, advantages
 
     def _credit_group(
         self,
@@ -376,7 +400,7 @@ class JudgeService(SharedLimits):
         judged: GroupJudgement,
         *,
         group: Group,
-        shown: Sequence[Retrieved],
+        seen: AttemptLessons,
         name: str,
     ) -> list[TokenAdvantages]:
         credited = credit_rollouts([rollouts], [judged], settings=self.settings)
@@ -387,7 +411,7 @@ class JudgeService(SharedLimits):
             credited.credit,
             encounter=scheduled.encounter,
             buffer=self.judge.buffer,
-            lessons={group.key: shown},
+            lessons={group.key: seen},
             truth=self._truth,
         )
         entries = self._judged[name].rollouts

@@ -190,7 +190,7 @@ class EpisodeRunner:
                 plain = opening = prompt.opening(scheduled.query)
                 if self._settings.is_guided(index, step=scheduled.step):
                     opening = prompt.opening(
-                        scheduled.query, references=await self._service.references.remote(scheduled)
+                        scheduled.query, references=await self._service.references.remote(scheduled, index)
                     )
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(

@@ -80,21 +80,25 @@ def bank() -> RubricBank:
     return bank
 
 
+def offered(bank, **how):
+    return retrieve_lessons(bank, "How wide is this river?", guided=range(4), seed=0, **how)
+
+
 def test_a_new_question_is_offered_the_lessons_of_others(bank):
-    lessons = retrieve_lessons(bank, "How wide is this river?", encounter="new", on_miss="none")
+    lessons = offered(bank, encounter="new", on_miss="none")
     assert lessons.retrieval == "cross"
     assert [hit.item.reflection.rubrics for hit in lessons.items] == ["Names the season."]
 
 
 @pytest.mark.parametrize(("on_miss", "retrieval", "count"), [("none", "within", 0), ("cross", "cross", 1)])
 def test_a_repeat_without_its_own_lesson_gets_what_on_miss_says(bank, on_miss, retrieval, count):
-    lessons = retrieve_lessons(bank, "How wide is this river?", encounter="repeat", on_miss=on_miss)
+    lessons = offered(bank, encounter="repeat", on_miss=on_miss)
     assert (lessons.retrieval, len(lessons.items)) == (retrieval, count)
 
 
 def test_a_repeat_gets_its_own_lesson_alone(bank):
     bank.write(make_reflection("How wide is this river?", rubrics="Names the month."))
-    lessons = retrieve_lessons(bank, "How wide is this river?", encounter="repeat", on_miss="cross")
+    lessons = offered(bank, encounter="repeat", on_miss="cross")
     assert [hit.item.reflection.rubrics for hit in lessons.items] == ["Names the month."]
 
 

@@ -107,7 +107,7 @@ def test_a_removed_text_is_refused_when_it_comes_back_in_another_form(bank, agai
 
 
 def test_a_moderated_bank_offers_nothing_before_approval(embedder):
-    bank = open_bank(embedder, admit_as="quarantined")
+    bank = open_bank(embedder, is_moderated=True)
     bank.write(make_reflection("at 0"))
     assert bank.retrieve("at 0", "within") == ()
     bank.change(1, "active")
@@ -115,7 +115,7 @@ def test_a_moderated_bank_offers_nothing_before_approval(embedder):
 
 
 def test_an_approved_item_replaces_the_active_one(embedder):
-    bank = open_bank(embedder, admit_as="quarantined")
+    bank = open_bank(embedder, is_moderated=True)
     for takeaways in ("old", "new"):
         bank.write(make_reflection("at 0", takeaways=takeaways))
     bank.change(1, "active")
@@ -126,7 +126,7 @@ def test_an_approved_item_replaces_the_active_one(embedder):
 def test_a_removed_item_cannot_be_approved(bank):
     bank.write(make_reflection("at 0"))
     bank.change(1, "removed", "poison")
-    with pytest.raises(UsageError, match="item 1 is removed; only one that is quarantined or active"):
+    with pytest.raises(UsageError, match="item 1 is removed; only one that is active, on probation or in quarantine"):
         bank.change(1, "active")
 
 

@@ -346,8 +346,9 @@ export interface ExampleView {
 
 export interface BankRow {
   id: number;
-  status: "active" | "quarantined" | "superseded" | "removed";
+  status: "active" | "probation" | "quarantined" | "superseded" | "removed";
   reason: string;
+  effect: LessonEffect;
   question: string;
   question_key: string;
   step: number;
@@ -385,6 +386,8 @@ export interface BankItemView {
   score: Record<string, number> | null;
   model: string;
   prompt_hash: string;
+  origin: LessonOrigin;
+  decided_by_person: boolean;
   history: Array<BankRow>;
   uses: Array<LessonUse>;
   compared: number;
@@ -454,6 +457,7 @@ export interface RubricScore {
 export interface ShownLesson {
   item: number;
   similarity: number;
+  attempts: Array<number>;
 }
 
 export interface JudgeScores {
@@ -514,6 +518,29 @@ export interface VerdictRecord {
   usage: Usage;
   dollars: number | null;
   seconds: number;
+}
+
+export interface LessonEffect {
+  shown: number;
+  unshown: number;
+  questions: Array<string>;
+  weight: number;
+  gain: number;
+  squares: number;
+  freedom: number;
+  mean: number;
+  low: number;
+  high: number;
+}
+
+export interface LessonOrigin {
+  attempt: number | null;
+  fingerprint: string;
+  words: number;
+  from_question: number;
+  from_policy: number;
+  from_pages: number;
+  page_words: Array<string>;
 }
 
 export interface Provenance {
