@@ -1,7 +1,7 @@
 """Traces the words of a reflection to their authors: the question, the policy in the attempt, or pages alone."""
 
 import hashlib
-import re
+from string import punctuation
 
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.folding import fold_words
@@ -11,7 +11,6 @@ from rubricem_records.bank.bank_items import LessonOrigin
 _FEWEST_LETTERS = 4
 """A shorter word is no content word, unless it has a digit."""
 _MOST_PAGE_WORDS = 32
-_WORD = re.compile(r"[^\W_]+")
 _STOP_WORDS = frozenset(
     fold_words(
         "about above after again against also always among another because been before being below between both "
@@ -54,9 +53,9 @@ def _all_words(text: str) -> set[str]:
 def _content_words(text: str) -> dict[str, str]:
     """The content words of a text in their order: each as it is compared, and as it stands there first."""
     words: dict[str, str] = {}
-    for said in _WORD.findall(text):
+    for said in text.split():
         for word in fold_words(said):
             is_content = len(word) >= _FEWEST_LETTERS or any(char.isdigit() for char in said)
             if is_content and word not in _STOP_WORDS:
-                words.setdefault(word, said.lower())
+                words.setdefault(word, said.strip(punctuation).lower())
     return words

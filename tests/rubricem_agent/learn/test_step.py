@@ -13,11 +13,15 @@ from rubricem_agent.learn.step import (
     credit_groups,
     credit_rollouts,
     describe_groups,
+    measure_lessons,
     record_groups,
     retrieve_lessons,
 )
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
+from rubricem_agent.memory.inject import NO_LESSONS, Injector
+from rubricem_agent.memory.probation import ProbationSettings
+from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_env.domain.base import STAGES
@@ -100,6 +104,67 @@ def test_a_repeat_gets_its_own_lesson_alone(bank):
     bank.write(make_reflection("How wide is this river?", rubrics="Names the month."))
     lessons = offered(bank, encounter="repeat", on_miss="cross")
     assert [hit.item.reflection.rubrics for hit in lessons.items] == ["Names the month."]
+
+
+@pytest.fixture
+def trial_bank() -> RubricBank:
+    embedder = HashingEmbedder()
+    store = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
+    bank = RubricBank(store, embedder, probation=ProbationSettings())
+    bank.write(make_reflection("How wide is another river?", takeaways="Names the season."))
+    bank.change(1, "active")
+    bank.write(make_reflection("How wide is a third river?", takeaways="Names the month."))
+    return bank
+
+
+def test_half_of_the_guided_attempts_see_a_lesson_on_probation_beside_the_active_ones(trial_bank):
+    guided = range(2, 8)
+    lessons = retrieve_lessons(
+        trial_bank, "How wide is this river?", encounter="new", on_miss="none", guided=guided, seed=4
+    )
+    blocks = lessons.blocks(Injector(count_tokens=len, budget=10_000), 8)
+    seen = [[hit.item.id for hit in hits] for _, hits in blocks]
+    assert blocks[:2] == [NO_LESSONS, NO_LESSONS]
+    assert all(1 in hits for hits in seen[2:])
+    assert sum(2 in hits for hits in seen) == 3
+    for text, hits in blocks:
+        assert ("Names the season." in text) == any(hit.item.id == 1 for hit in hits)
+        assert ("Names the month." in text) == any(hit.item.id == 2 for hit in hits)
+
+
+def test_a_lesson_that_does_not_fit_into_the_block_counts_as_unseen(trial_bank):
+    lessons = retrieve_lessons(
+        trial_bank, "How wide is this river?", encounter="new", on_miss="none", guided=range(4), seed=4
+    )
+    blocks = lessons.blocks(Injector(count_tokens=lambda text: text.count("###"), budget=2), 4)
+    assert all(len(hits) == 1 for _, hits in blocks)
+
+
+def test_scores_of_a_group_reach_the_lessons_that_its_attempts_saw(trial_bank):
+    hit = trial_bank.retrieve_on_probation("How wide is this river?", "cross")[0]
+    seen = [[hit], [hit], [], []]
+    measure_lessons(trial_bank, "How wide is this river?", judgement(0.2, None, 0.9, 0.9), seen, step=3)
+    effect = trial_bank.item(hit.item.id).effect
+    # The attempt without a score says nothing.
+    assert (effect.shown, effect.unshown) == (1, 2)
+    assert effect.gain == pytest.approx(-0.7 * 2 / 3)
+
+
+def test_the_record_says_which_attempts_saw_a_lesson(trial_bank):
+    hits = trial_bank.retrieve("How wide is this river?", "cross")
+    rollouts = [rollout("a"), rollout("b"), rollout("c")]
+    judged = judgement(1.0, 0.0, 0.5)
+    (group,) = credit_groups(
+        [Group.of(QUERY, [one.parsed for one in rollouts])],
+        [rollouts],
+        [judged],
+        credit_rollouts([rollouts], [judged], settings=CreditSettings()).credit,
+        encounter="new",
+        buffer=RubricBuffer(),
+        lessons={QUERY.key: [hits, (), hits]},
+        truth={},
+    )
+    assert [(lesson.item, lesson.attempts) for lesson in group.group.lessons] == [(1, (0, 2))]
 
 
 def test_every_token_of_the_policy_carries_the_advantage_of_its_stage():
