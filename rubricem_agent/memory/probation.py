@@ -39,7 +39,7 @@ class ProbationSettings(Frozen):
     """The most lessons on probation before one question, beside the admitted ones."""
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.9
     """Of the interval of the effect."""
-    prior_spread: Annotated[float, Field(gt=0.0)] = 0.1
+    prior_spread: Annotated[float, Field(gt=0.0)] = 0.05
     """The standard deviation of lessons' effects on a score, before anything is known of one. Their mean is 0."""
     noise: Annotated[float, Field(gt=0.0)] = 0.2
     """The standard deviation of the scores of attempts at one question, before any are known."""
@@ -47,8 +47,8 @@ class ProbationSettings(Frozen):
     """A lesson is admitted when its interval lies above this. Below 0 also admits lessons that do little."""
     quorum: Annotated[int, Field(ge=1, le=_MOST_QUESTIONS)] = 3
     """The fewest questions that a lesson was tried on before it is admitted."""
-    patience: Annotated[int, Field(ge=1)] = 128
-    """A lesson that so many attempts saw without a decision is quarantined: it does too little to be measured."""
+    patience: Annotated[int, Field(ge=1)] | None = None
+    """A lesson that so many attempts saw without a decision is quarantined. None: it stays on probation."""
 
 
 class GuidedScore(NamedTuple):
@@ -122,7 +122,7 @@ def decide(item: BankItem, settings: ProbationSettings) -> Decision | None:
         return None
     if effect.low > settings.least_effect and len(effect.questions) >= settings.quorum:
         return Decision("active", f"admitted: {numbers}")
-    if effect.shown >= settings.patience:
+    if settings.patience is not None and effect.shown >= settings.patience:
         return Decision("quarantined", f"undecided: {numbers}")
     return None
 

@@ -37,6 +37,20 @@ class LocalAuditSettings(AuditSettings):
     """How the held-out judge deviates from the truth; not at all by default."""
 
 
+class LocalBankConfig(BankConfig):
+    """The bank of a local run, in memory."""
+
+    embedder: str = HASHING
+    reference_tokens: PositiveCount = 512
+    """The most tokens of the block of lessons before a question."""
+
+    @model_validator(mode="after")
+    def _is_in_memory(self) -> "LocalBankConfig":
+        if self.folder is not None:
+            raise ValueError("a local run keeps its bank in memory and in its checkpoints; leave folder out")
+        return self
+
+
 class LocalConfig(RecipeSettings):
     """A run. Credit and meta-policy together name the recipe of the paper's ablation."""
 
@@ -85,7 +99,7 @@ class LocalConfig(RecipeSettings):
     system: str | None = None
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac.
     """
-    bank: BankConfig = BankConfig(embedder=HASHING, reference_tokens=512)
+    bank: LocalBankConfig = LocalBankConfig()
     """The bank of the lessons. It starts empty, and a checkpoint holds it."""
     loss: LossSettings = LossSettings()
     advantage_rms: Annotated[float, Field(gt=0)] | None = None
@@ -119,10 +133,6 @@ class LocalConfig(RecipeSettings):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":
-        if self.bank.folder is not None:
-            raise ValueError(
-                "bank.folder is set, and a local run keeps its bank in memory and in its checkpoints; leave it out"
-            )
         if self.data is None and self.held_out_data is not None:
             raise ValueError(
                 "held_out_data is set without data; the almanac is evaluated on its own questions (held_out)"

@@ -95,7 +95,7 @@ def test_the_effect_is_the_difference_within_groups_shrunk_by_the_prior():
     assert effect.gain == pytest.approx(0.4)
     assert effect.squares == pytest.approx(0.04)
     variance = (0.04 * 8 + 0.04) / 10
-    precision = 1.0 / variance + 1.0 / 0.01
+    precision = 1.0 / variance + 1.0 / 0.05**2
     assert effect.mean == pytest.approx(0.4 / variance / precision)
     assert effect.high - effect.mean == pytest.approx(1.6448536 / math.sqrt(precision))
     assert effect.mean - effect.low == pytest.approx(effect.high - effect.mean)

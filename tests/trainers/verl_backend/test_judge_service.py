@@ -214,7 +214,7 @@ async def test_reflections_are_trained_on_one_step_later_and_the_best_is_shown_a
     assert (len(outcomes), metrics["staleness"], metrics["bank"]) == (1, [1], 1)
     # The weights that have drawn it, not those of the step that trains on it.
     assert outcomes[0].policy_version == 7
-    assert "Give figures as the field does." in await service.references(REPEAT)
+    assert "Give figures as the field does." in await service.references(REPEAT, 0)
 
 
 async def test_lessons_are_retrieved_once_for_a_group_and_again_for_the_next(model_folder, tokenizer, monkeypatch):
@@ -223,11 +223,42 @@ async def test_lessons_are_retrieved_once_for_a_group_and_again_for_the_next(mod
     bank, calls = service.bank, []
     retrieve = bank.retrieve
     monkeypatch.setattr(bank, "retrieve", lambda *given: calls.append(given) or retrieve(*given))
-    blocks = await asyncio.gather(*(service.references(REPEAT) for _ in range(8)))
+    blocks = await asyncio.gather(*(service.references(REPEAT, 0) for _ in range(8)))
     assert (len(calls), len(set(blocks))) == (1, 1)
     await submit_group(service, REPEAT)
-    await service.references(REPEAT)
+    await service.references(REPEAT, 0)
     assert len(calls) == 2
+
+
+def on_probation(model_folder, **changes) -> JudgeService:
+    service = make_service(model_folder, bank=SECTION["bank"] | {"probation": {}}, **changes)
+    service.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
+    return service
+
+
+async def test_half_of_a_group_sees_a_lesson_on_probation_and_its_scores_are_compared(model_folder):
+    service = on_probation(model_folder)
+    blocks = [await service.references(NEW, index) for index in range(2)]
+    assert sorted("Names the season." in block for block in blocks) == [False, True]
+    await submit_group(service)
+    effect = service.bank.item(1).effect
+    assert (effect.shown, effect.unshown, effect.questions) == (1, 1, (QUERY.key,))
+
+
+async def test_a_group_that_no_checkpoint_counts_as_scored_is_not_in_its_bank_either(model_folder, tmp_path):
+    service = on_probation(model_folder, meta_policy=True, reflect_phase="new")
+    await service.references(NEW, 0)
+    before = service.bank.state_mark
+    assert await save(service, tmp_path) == ()
+    # Judged while veRL saves its queue: the group waits with both.
+    submitted = asyncio.create_task(submit_group(service))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert service.bank.state_mark == before
+    assert not submitted.done()
+    await service.resume_scoring()
+    await submitted
+    assert service.bank.item(1).effect.shown == 1
 
 
 async def test_a_question_has_no_lesson_of_its_own_when_it_is_new_and_none_without_the_meta_policy(
@@ -235,15 +266,15 @@ async def test_a_question_has_no_lesson_of_its_own_when_it_is_new_and_none_witho
 ):
     service = make_service(model_folder)
     await reflected(service, tokenizer)
-    assert await service.references(NEW) == ""
-    assert await make_service(model_folder, meta_policy=False).references(REPEAT) == ""
+    assert await service.references(NEW, 0) == ""
+    assert await make_service(model_folder, meta_policy=False).references(REPEAT, 0) == ""
 
 
 @pytest.mark.parametrize(("on_miss", "is_shown"), [("none", False), ("cross", True)])
 async def test_a_repeat_without_its_own_lesson_is_shown_similar_ones_if_asked(model_folder, on_miss, is_shown):
     service = make_service(model_folder, on_miss=on_miss)
     service.bank.write(make_reflection("How wide is another river?", rubrics="Names the season."))
-    assert ("Names the season." in await service.references(REPEAT)) is is_shown
+    assert ("Names the season." in await service.references(REPEAT, 0)) is is_shown
 
 
 @pytest.mark.parametrize(("phase", "launched"), [("new", 0), ("all", 1)])

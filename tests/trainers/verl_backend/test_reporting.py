@@ -130,7 +130,7 @@ async def test_the_lessons_that_were_shown_and_the_bank_stand_in_the_record(mode
     service = await recording_service(model_folder, tmp_path)
     await reflected(service, tokenizer)
     await record(service, 1, "g")
-    assert await service.references(REPEAT)
+    assert await service.references(REPEAT, 0)
     await submit_group(service, REPEAT, group="h")
     await record(service, 2, "h")
 

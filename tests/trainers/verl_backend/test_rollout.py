@@ -27,7 +27,7 @@ class FakeService:
         self.submitted = []
         self._breaks = breaks
 
-    async def references(self, scheduled):
+    async def references(self, scheduled, index):
         if self._breaks:
             raise ConnectionError("the service is gone")
         return "<reference_examples>Look twice.</reference_examples>"
