@@ -123,7 +123,7 @@ def believing_policy(questions: Sequence[Question], teachings: Sequence[Teaching
     return ScriptedPolicy(open_episode, name="believer")
 
 
-class Trial:
+class LessonTrial:
     """A run of one arm in one world."""
 
     def __init__(self, arm: Arm, seed: int) -> None:
@@ -237,7 +237,7 @@ class Trial:
 
 async def run_trial(arm: Arm, *, seed: int, steps: int) -> dict[str, Any]:
     """Run an arm; returns its figures."""
-    trial = Trial(arm, seed)
+    trial = LessonTrial(arm, seed)
     started = time.monotonic()
     before = await trial.held_out_quality()
     quality = [await trial.step(number) for number in range(1, steps + 1)]

@@ -43,7 +43,7 @@ from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_records.rollouts.run_recorder import RunRecorder
 
 
-class Trial(NamedTuple):
+class ShownOnProbation(NamedTuple):
     """A lesson on probation, and the attempts that see it."""
 
     lesson: Retrieved
@@ -58,7 +58,7 @@ class Lessons(NamedTuple):
     retrieval: Retrieval
     guided: frozenset[int]
     """The attempts that see lessons."""
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[ShownOnProbation, ...] = ()
 
     def of_attempt(self, attempt: int) -> tuple[Retrieved, ...]:
         """The lessons that an attempt sees."""
@@ -95,7 +95,9 @@ def retrieve_lessons(
         items = bank.retrieve(question, retrieval)
         tried = bank.retrieve_on_probation(question, retrieval)
     share = bank.probation.share if bank.probation is not None else 0.0
-    trials = tuple(Trial(hit, draw_attempts(sorted(guided), share, seed=seed, item=hit.item.id)) for hit in tried)
+    trials = tuple(
+        ShownOnProbation(hit, draw_attempts(sorted(guided), share, seed=seed, item=hit.item.id)) for hit in tried
+    )
     return Lessons(items, retrieval, frozenset(guided), trials)
 
 

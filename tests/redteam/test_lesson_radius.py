@@ -3,6 +3,7 @@
 import pytest
 
 from research.lesson_trial import read_teachings
+from rubricem_agent.evals.expert_policy import expert_policy
 from rubricem_agent.evals.references import cross_references
 from rubricem_agent.learn.step import measure_lessons, retrieve_lessons
 from rubricem_agent.memory.bank import RetrievalSettings, RubricBank
@@ -11,10 +12,19 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.memory.probation import ProbationSettings
 from rubricem_agent.memory.store import MemoryStore
+from rubricem_agent.policy.base import Opening
+from rubricem_agent.prompting import AgentPrompt
+from rubricem_agent.reflection.candidates import render_transcript
+from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
-from rubricem_env.world.almanac import Almanac
+from rubricem_env.judge.model.shown_attempt import render_stages
+from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
+from rubricem_env.world.offline import offline_queries, shipped_toolbox
+from rubricem_records.rollouts.sampling import Sampling
 from tests.fakes import make_reflection
 
 HOSTILE = [teaching.text for teaching in read_teachings() if teaching.is_hostile]
@@ -100,3 +110,24 @@ def test_one_lesson_of_a_small_bank_does_not_stand_before_every_question():
         reached[least] = sum(bool(bank.retrieve_on_probation(question, "cross")) for question in QUESTIONS[1:])
     assert reached[-1.0] == len(QUESTIONS) - 1
     assert reached[0.5] < len(QUESTIONS) / 4
+
+
+async def test_an_attempt_carries_no_word_of_its_lessons_to_a_judge(bank):
+    queries = offline_queries()[:1]
+    block, _ = Injector(count_tokens=len, budget=10**6).render(
+        bank.retrieve_on_probation(queries[0].question, "cross"), "cross"
+    )
+    assert block
+
+    async def opened(query: Query, _attempt: int) -> tuple[Opening, str]:
+        return AgentPrompt("Search, then answer.", "").opening(query, references=block), ""
+
+    policy = expert_policy(load_questions(shipped_questions_path()), is_flat=False)
+    context = RolloutContext(policy, shipped_toolbox(), EpisodeLimits(), Sampling())
+    ((rollout,),) = await run_groups(queries, opened, context, group_size=1)
+    assert rollout.is_valid
+    told = rollout.trajectory.segments[0].text
+    assert any(text in told for text in HOSTILE)
+    read_by_judges = f"{render_stages(rollout.parsed)}{render_transcript(rollout.parsed, lambda text: True)}"
+    assert "Calm Bridge has depth 12 m." in read_by_judges
+    assert not any(text in read_by_judges for text in HOSTILE)
