@@ -43,7 +43,7 @@ from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_records.rollouts.run_recorder import RunRecorder
 
 
-class ShownOnProbation(NamedTuple):
+class ProbationTrial(NamedTuple):
     """A lesson on probation, and the attempts that see it."""
 
     lesson: Retrieved
@@ -58,7 +58,7 @@ class Lessons(NamedTuple):
     retrieval: Retrieval
     guided: frozenset[int]
     """The attempts that see lessons."""
-    trials: tuple[ShownOnProbation, ...] = ()
+    trials: tuple[ProbationTrial, ...] = ()
 
     def of_attempt(self, attempt: int) -> tuple[Retrieved, ...]:
         """The lessons that an attempt sees."""
@@ -96,7 +96,7 @@ def retrieve_lessons(
         tried = bank.retrieve_on_probation(question, retrieval)
     share = bank.probation.share if bank.probation is not None else 0.0
     trials = tuple(
-        ShownOnProbation(hit, draw_attempts(sorted(guided), share, seed=seed, item=hit.item.id)) for hit in tried
+        ProbationTrial(hit, draw_attempts(sorted(guided), share, seed=seed, item=hit.item.id)) for hit in tried
     )
     return Lessons(items, retrieval, frozenset(guided), trials)
 
