@@ -93,12 +93,13 @@ def read_entries(reply: Mapping[str, object], kind: type[Item], *, asked: Collec
         raise ModelError(f"it has the field {others[0][:40]!r} beside scores", is_retryable=True)
     listed = reply.get("scores")
     rows = [row if isinstance(row, dict) else {} for row in listed] if isinstance(listed, list) else []
-    indices = [row.get("index") for row in rows]
-    for index in indices:
+    indices: list[int] = []
+    for row in rows:
+        index = row.get("index")
         if type(index) is not int or index not in asked:
-            raise ModelError(
-                f"it has an entry with the index {str(index)[:20]}, which was not asked for", is_retryable=True
-            )
+            said = f"it has an entry with the index {str(index)[:20]}, which was not asked for"
+            raise ModelError(said, is_retryable=True)
+        indices.append(index)
     found: dict[int, Item] = {}
     for index, row in zip(indices, rows, strict=True):
         if indices.count(index) == 1:
@@ -106,9 +107,8 @@ def read_entries(reply: Mapping[str, object], kind: type[Item], *, asked: Collec
                 found[index] = kind.model_validate(row)
             except ValidationError:
                 continue
-    scores = [entry for entry in found.values() if isinstance(entry, WireScore)]
-    reasons = {" ".join(entry.justification.casefold().split()) for entry in scores}
-    if len(scores) > 1 and len(reasons) == 1 and not any(entry.score for entry in scores):
+    said_of_all = {f"{row.get('score')}: {row.get('justification')}" for row in rows}
+    if len(found) > 1 and len(said_of_all) == 1 and rows[0].get("score") == 0:
         raise ModelError("it gives every criterion a zero for one and the same reason", is_retryable=True)
     if not found:
         raise ModelError("it holds no usable entry for any index", is_retryable=True)
