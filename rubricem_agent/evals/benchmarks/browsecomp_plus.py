@@ -13,13 +13,13 @@ from pydantic import Field
 
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
-from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.files import FileRow, RowId, json_lines, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
 from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed, read_choice
 from rubricem_agent.evals.rules import SHORT_GUIDANCE, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.rollouts.snippet_sources import shown_sources
 
 
 class EvidenceDocument(FileRow):

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, numbered
 from rubricem_agent.evals.reply_parsing import Unparsed, drop_fence_marks, parse_json, read_value
 from rubricem_agent.evals.scoring_error import ScoringError, official_field
 from rubricem_env.domain.base import Frozen
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.rollouts.snippet_sources import shown_sources, snippet_texts
 
 MAX_TRIES = 3
 PAGE_LIMIT = 100_000
@@ -260,14 +260,15 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     if case.trajectory is None:
         return {}, {}
     sources = shown_sources(case.trajectory)
+    texts = {key: text for segment in case.trajectory.segments for key, text in snippet_texts(segment)}
     facts: FactsByUrl = {}
     pages: dict[str, str] = {}
     for citation in find_citations(parse_trajectory(case.trajectory).answer or ""):
         for source_id in citation.ids:
-            if source_id in sources:
-                page = sources[source_id].url or source_id
+            if source_id in texts:
+                page = (sources[source_id].url if source_id in sources else "") or source_id
                 facts.setdefault(page, []).append(citation.claim)
-                pages[page] = sources[source_id].text
+                pages[page] = texts[source_id]
     return facts, pages
 
 
