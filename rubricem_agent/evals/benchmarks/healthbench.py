@@ -30,7 +30,7 @@ from rubricem_records.evaluations.rules import Rules
 NEVER_PARSABLE = "JudgeNeverParsable"
 """The official loop never ends; this is the name for a recording that ends without a verdict."""
 _OURS = ("healthbench",)
-PROMPTS = {"official": _OURS, "strict": _OURS, "drtulu": (*_OURS, "healthbench_one", "healthbench_many")}
+_OF_DRTULU = (*_OURS, "healthbench_one", "healthbench_many")
 BOOTSTRAP_DRAWS = 1000
 BOOTSTRAP_SEED = 0
 """The official bootstrap is unseeded; ours is seeded, so that a report can be reproduced."""
@@ -262,7 +262,9 @@ BENCHMARK = Benchmark(
     title="HealthBench",
     answer_format=AnswerFormat.LONG,
     load=load,
-    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
+    grader=lambda rules: Grader(
+        rules, grade, "overall_score", total, prompts=_OF_DRTULU if rules.mode == "drtulu" else _OURS
+    ),
     official=OFFICIAL,
     drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     is_long=True,

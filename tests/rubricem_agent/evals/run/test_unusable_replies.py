@@ -260,3 +260,14 @@ def test_the_reasoning_of_a_judge_holds_no_verdict(run, make_config, reply, mode
     with serve_loopback(ModelServer(lambda asked: reply)) as url:
         done = run(make_config("simpleqa", mode, judges=(f"openai:judge@{url}/v1",), limit=2))
     assert (done.scores.headline.score, done.scores.headline.unreadable) == (1.0, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["simpleqa", "healthbench", "researchqa", "researchrubrics", "webwalkerqa", "deepsearchqa", "drb"]
+)
+def test_a_judge_that_replies_in_the_asked_form_is_read_alike_in_both_modes(run, make_config, tmp_path, name):
+    official = run(make_config(name)).scores.headline
+    lenient = run(make_config(name, "lenient", out=tmp_path / "lenient")).scores.headline
+
+    assert (lenient.metrics, lenient.per_example) == (official.metrics, official.per_example)
+    assert (official.unreadable, lenient.unreadable, lenient.read_differently) == (0, 0, 0)
