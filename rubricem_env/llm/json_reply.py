@@ -25,9 +25,7 @@ def read_json(text: str) -> JsonValue:
     if text.startswith(_CODE) and text.endswith(_CODE) and "\n" in text:
         text = text[text.index("\n") : -len(_CODE)]
     try:
-        value: JsonValue = json.loads(
-            text, parse_constant=str, parse_float=_finite, object_pairs_hook=_without_repeated_keys
-        )
+        value: JsonValue = _DECODER.decode(text)
     except RecursionError as failure:
         raise ValueError("it is nested too deeply") from failure
     return value
@@ -66,3 +64,6 @@ def _without_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, Json
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"an object has the key {twice[:60]!r} twice")
     return fields
+
+
+_DECODER = json.JSONDecoder(parse_constant=str, parse_float=_finite, object_pairs_hook=_without_repeated_keys)
