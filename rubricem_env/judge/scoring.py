@@ -24,18 +24,19 @@ def score_stage(
     failure: str = "",
     proposal_failure: str = "",
 ) -> StageScore | Unscored:
-    """R = sum of w t over sum of w, over all rubrics of the stage; `failure` says why the judge scored fewer.
+    """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored fewer.
 
-    A stage without rubrics is unscored. So is one with a rubric that was not scored: the judge failed, as it did where
-    there are no rubrics because proposing them failed. None of these is 0.
+    A stage without rubrics is unscored. So is one with rubrics of which none was scored, or only some because of a
+    failure: the judge failed, as it did where there are no rubrics because proposing them failed. None of these is 0.
+    A judge that leaves a rubric out on purpose, such as the almanac's one without a truth, reports no failure.
     """
     if not rubrics and proposal_failure:
         return Unscored(reason="judge_failed", detail=f"no rubric could be proposed: {proposal_failure}")
     if not rubrics:
         return Unscored(reason="no_rubric")
     scored = [(rubric, rubric_scores[rubric.id]) for rubric in rubrics if rubric.id in rubric_scores]
-    if len(scored) < len(rubrics):
-        detail = failure or f"the judge scored {len(scored)} of the {len(rubrics)} criteria of this stage"
+    if not scored or (failure and len(scored) < len(rubrics)):
+        detail = failure or "the judge returned no usable score for this stage"
         return Unscored(reason="judge_failed", detail=detail)
     # fsum makes the result independent of the order of the rubrics.
     total = math.fsum(rubric.weight for rubric, _ in scored)

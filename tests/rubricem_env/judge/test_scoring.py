@@ -35,9 +35,14 @@ def test_a_half_score_on_a_fractional_weight_of_the_data_set_is_kept():
     assert scored.score == pytest.approx(2.75 / 3)
 
 
-def test_a_stage_with_a_rubric_that_was_not_scored_has_no_score():
-    part = score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1))
-    assert part == Unscored(reason="judge_failed", detail="the judge scored 1 of the 2 criteria of this stage")
+def test_rubrics_without_a_score_are_left_out_of_the_mean():
+    # only a: 1/2
+    assert score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1)).score == 0.5
+
+
+def test_a_stage_of_which_a_failure_left_rubrics_unscored_has_no_score():
+    part = score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1), failure="1 of 2 came back")
+    assert part == Unscored(reason="judge_failed", detail="1 of 2 came back")
 
 
 def test_no_rubric_and_no_score_are_two_different_absences():
