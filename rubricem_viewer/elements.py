@@ -4,8 +4,9 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import islice
 
+from rubricem_env.domain.trajectory import Segment
 from rubricem_env.scaffold.citations import find_citations
-from rubricem_records.rollouts.snippet_sources import sources_in
+from rubricem_records.rollouts.snippet_sources import snippet_texts, sources_of
 from rubricem_viewer.api.trajectories import CitationView, Element, SectionView, SnippetView
 from rubricem_viewer.element_segments import ElementSegment
 from rubricem_viewer.utf16 import count_units
@@ -52,28 +53,25 @@ def make_elements(
                 call=piece.call.model_copy(update={"query": piece.call.query[:MAX_TEXT]}) if piece.call else None,
                 repeated=number in calls and first_calls[calls[number]] != number,
                 status=observation.status.value if observation is not None and observation.status else "",
-                snippets=_snippets(piece.segment.text, cited) if piece.segment is not None else (),
+                snippets=_snippets(piece.segment, cited) if piece.segment is not None else (),
                 citations=_citations(piece.text, shown) if piece.kind == "answer" else (),
             )
         )
     return tuple(elements)
 
 
-def _snippets(text: str, cited: Collection[str]) -> tuple[SnippetView, ...]:
-    sources = sources_in(text)
-    snippets = []
-    for snippet_id, body in _SNIPPET.findall(text):
-        title, url = sources[snippet_id]
-        snippets.append(
-            SnippetView(
-                id=snippet_id,
-                title=title,
-                url=url,
-                text=(body.partition("\n")[2] if title or url else body)[:MAX_SNIPPET],
-                cited=snippet_id in cited,
-            )
+def _snippets(segment: Segment, cited: Collection[str]) -> tuple[SnippetView, ...]:
+    sources = sources_of(segment)
+    return tuple(
+        SnippetView(
+            id=snippet_id,
+            title=sources[snippet_id].title if snippet_id in sources else "",
+            url=sources[snippet_id].url if snippet_id in sources else "",
+            text=text[:MAX_SNIPPET],
+            cited=snippet_id in cited,
         )
-    return tuple(snippets)
+        for snippet_id, text in snippet_texts(segment)
+    )
 
 
 def _citations(answer: str, shown: Collection[str]) -> tuple[CitationView, ...]:

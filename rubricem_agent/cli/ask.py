@@ -34,7 +34,7 @@ from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_records.files.atomic_files import writing
 from rubricem_records.rollouts.rollouts import Rollout
-from rubricem_records.rollouts.snippet_sources import shown_sources, sources_in
+from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources
 
 _LABELS: Mapping[str, str] = MappingProxyType(
     {
@@ -61,6 +61,7 @@ class AskScreen(Listener):
         self._colour = colour
         self._stage: Stage | None = None
         self._has_planned = False
+        self._has_sources = False
         self._begin_turn()
 
     def _begin_turn(self) -> None:
@@ -89,13 +90,17 @@ class AskScreen(Listener):
         self._line("the connection was lost; the turn starts again")
         self._begin_turn()
 
-    def observed(self, text: str) -> None:
-        """List the sources of a tool result; a notice or an error is shown as text."""
+    def found(self, sources: Mapping[str, SnippetSource]) -> None:
+        """List the sources of a tool result."""
         self._begin_turn()
-        sources = sources_in(text)
+        self._has_sources = bool(sources)
         for snippet_id, source in sources.items():
             self._line(f"  {snippet_id}  {' | '.join(part for part in source if part) or '(untitled)'}")
-        if not sources:
+
+    def observed(self, text: str) -> None:
+        """Show a notice or an error as text; of a result the sources are listed already."""
+        self._begin_turn()
+        if not self._has_sources:
             self._line("  " + " ".join(_WRAPPERS.sub(" ", text).split())[:300])
 
     def _enter(self, token: Token) -> None:

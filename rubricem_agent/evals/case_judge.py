@@ -18,7 +18,7 @@ from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.prices import PRICES, Price
 from rubricem_env.llm.thoughts import without_thoughts
 from rubricem_env.llm.usage import SpendLimitReached, Usage
-from rubricem_records.evaluations.logs import PAGES, CaseKey, VerdictKey, VerdictRecord
+from rubricem_records.evaluations.logs import PAGES, CaseKey, CutReply, VerdictKey, VerdictRecord
 from rubricem_records.files.journal import Journal
 
 PURPOSE = "judge"
@@ -103,7 +103,8 @@ class CaseJudge:
             with boundary(JudgeError, f"judge {question.key} of example {key.id}"):
                 while len(replies) < question.tries:
                     replies.append(await self._one_reply(question, spent))
-                    if question.accepts(without_thoughts(replies[-1].text)):
+                    said = without_thoughts(replies[-1].text)
+                    if question.accepts(CutReply(said) if replies[-1].finish == "length" else said):
                         break
         except (JudgeError, ModelError) as outage:
             failure = str(outage)
@@ -119,6 +120,7 @@ class CaseJudge:
             question=question.key,
             asked=hash_of(question),
             replies=tuple(reply.text for reply in replies),
+            cut=tuple(at for at, reply in enumerate(replies) if reply.finish == "length"),
             model=model,
             failure=failure,
             usage=usage,

@@ -4,25 +4,24 @@ Published numbers depend on it, so each mode fixes its rule. DR Tulu's extractio
 even out of a long report, and it ends at the first closing brace.
 """
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Snippet, Trajectory
+from rubricem_env.domain.trajectory import AnswerFormat, Ending, Trajectory
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_records.evaluations.rules import CitationMode, Rules
+from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources
 
 MAX_ANSWER = 400_000
 """Characters. A longer answer is a failure of the policy, and counts as empty: no judge is asked about it."""
 
+UNKNOWN_SOURCE = "a source that no tool has shown"
 _THOUGHT_END = "</think>"
 _BOX = "\\boxed{"
 # A backslash-b that a string literal turned into the backspace character is read as the box that was intended.
 _BROKEN_BOX = "\boxed{"
-_SNIPPET = re.compile(r'<snippet id="(?P<id>[^"]+)">(?P<content>.*?)</snippet>', re.DOTALL)
-_URL = re.compile(r"https?://[^\s<>\"]+")
 
 Found = Literal[
     "answer tag",
@@ -49,8 +48,7 @@ class Extracted(NamedTuple):
         return not self.text.strip()
 
 
-Sources = Mapping[str, Snippet]
-"""Search results by id."""
+Sources = Mapping[str, SnippetSource]
 
 
 def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
@@ -71,24 +69,15 @@ def extract(trajectory: Trajectory, rules: Rules) -> Extracted:
     return judged_text(extracted, rules, sources=shown_sources(trajectory))
 
 
-def judged_text(found: Extracted, rules: Rules, *, sources: Sources = MappingProxyType({})) -> Extracted:
+def judged_text(
+    found: Extracted, rules: Rules, *, sources: Mapping[str, SnippetSource] = MappingProxyType({})
+) -> Extracted:
     """The answer as the judge reads it; one that is too long becomes empty."""
     if len(found.text) > MAX_ANSWER:
         return Extracted("", "answer too long", found.ending)
     if rules.citations == "kept":
         return found
     return found._replace(text=_without_tags(found.text, rules.citations, sources=sources))
-
-
-def shown_sources(trajectory: Trajectory) -> Sources:
-    """Every snippet that tools showed, with the first url in it; of two with one id the later."""
-    sources: dict[str, Snippet] = {}
-    for segment in trajectory.segments:
-        if segment.origin is Origin.TOOL:
-            for shown in _SNIPPET.finditer(segment.text):
-                url = _URL.search(shown["content"])
-                sources[shown["id"]] = Snippet(text=shown["content"].strip(), url=url.group() if url else "")
-    return sources
 
 
 def unboxed(text: str) -> str | None:
@@ -112,8 +101,9 @@ def _without_tags(text: str, citations: CitationMode, *, sources: Sources) -> st
             pieces += [f" [{numbers.setdefault(snippet_id, len(numbers) + 1)}]" for snippet_id in citation.ids]
         position = citation.end
     plain = "".join((*pieces, text[position:]))
-    urls = {source_id: source.url for source_id, source in sources.items()}
-    references = [f"[{number}] {urls.get(each) or each}" for each, number in numbers.items()]
+    # An id that no tool has shown may look like an address: it names no source.
+    urls = {source_id: source.url or source_id for source_id, source in sources.items()}
+    references = [f"[{number}] {urls.get(each, UNKNOWN_SOURCE)}" for each, number in numbers.items()]
     return plain + ("\n\nReferences:\n" + "\n".join(references) if references else "")
 
 

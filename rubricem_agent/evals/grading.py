@@ -1,7 +1,8 @@
 """Grades one answer: what a grader asks of a judge or a page, and what the answer comes to."""
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -12,10 +13,11 @@ from pydantic import BaseModel, JsonValue
 from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.official_prompts import OfficialTemplate
-from rubricem_agent.evals.reply_parsing import Unparsed
+from rubricem_agent.evals.reply_parsing import CUT, Unparsed
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.untrusted import defuse
+from rubricem_records.evaluations.logs import CutReply
 from rubricem_records.evaluations.rules import Rules
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
@@ -52,7 +54,9 @@ class Grade(NamedTuple):
     labels: Mapping[str, str] = _NOTHING
     """What the judge said, by question: the agreement of judges is computed from these."""
     unreadable: int = 0
-    """Replies from which no verdict could be read."""
+    """Replies from which no verdict could be read. `Grader.grade` counts them, as it does those below."""
+    read_differently: int = 0
+    """Replies that the official parse reads in another way than ours; counted in the mode that grades by it."""
     record: Mapping[str, JsonValue] = _NOTHING
     """What the totals of the benchmark need beyond numbers."""
 
@@ -67,46 +71,49 @@ class GradingQuestion(NamedTuple):
     tries: int = 1
     """The most replies that are requested, until one is accepted."""
     parse: Callable[[str], object] = str
-    """What a reply says; one that is `Unparsed` is not accepted."""
+    """The one verdict of a reply in the form that the prompt asks for; one that is `Unparsed` is not accepted."""
+    official_parse: Callable[[str], object] | None = None
+    """How the official scorer reads a reply, where replies are read by it; else they are read by `parse`."""
     schema: type[BaseModel] | None = None
     """Offered to servers with a JSON mode; the reply is not checked against it."""
     is_page: bool = False
     """Whether the prompt is a url, and the reply the text of the page: empty where it could not be read."""
 
+    def read(self, reply: str) -> "ReadReply":
+        """What a reply says. One that the token limit cut says nothing, except to an official parse."""
+        ours = CUT if isinstance(reply, CutReply) else self.parse(reply)
+        if self.official_parse is None:
+            return ReadReply(ours)
+        official = self.official_parse(reply)
+        # Two refusals agree, whatever their reasons.
+        is_same = (isinstance(ours, Unparsed) and isinstance(official, Unparsed)) or ours == official
+        return ReadReply(official, differs=not is_same)
+
     def accepts(self, reply: str) -> bool:
-        return not isinstance(self.parse(reply), Unparsed)
+        return not isinstance(self.read(reply).verdict, Unparsed)
+
+
+class ReadReply(NamedTuple):
+    """What a reply says."""
+
+    verdict: Any
+    """`Unparsed` where it is none."""
+    differs: bool = False
+    """Whether our parse and the official one read it differently."""
 
 
 JudgeReplies = tuple[str, ...]
 """All replies to one question, in order: the last one was accepted, or the tries are used up."""
 
-Asking = Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], ResultT]
-"""Yields rounds of independent questions, is sent their replies, returns what came of them."""
-Grading = Asking[Grade]
-"""The grading of one answer.
+Asking = Generator[tuple[GradingQuestion, ...], tuple[Any, ...], ResultT]
+"""Yields rounds of independent questions, is sent what the last reply to each says, returns what came of them."""
+
+Grading = Generator[tuple[GradingQuestion, ...], tuple[JudgeReplies, ...], Grade]
+"""The grading of one answer: as `Asking`, but it is sent the replies themselves, and reads them.
 
 It does no I/O, so that a recorded grading is replayed by sending the recorded replies. A reply that cannot be read is
 part of the grade, never an exception.
 """
-
-
-class AskedRound(NamedTuple):
-    """What came of one round of questions."""
-
-    parsed: list[Any]
-    """What the last reply to each question says."""
-    unreadable: int
-    """Replies that could not be read."""
-
-
-def ask(questions: Iterable[GradingQuestion]) -> Asking[AskedRound]:
-    """Ask one round of questions."""
-    asked_questions = tuple(questions)
-    replies = (yield asked_questions) if asked_questions else ()
-    parsed = [question.parse(tries[-1]) for question, tries in zip(asked_questions, replies, strict=True)]
-    num_replies = sum(map(len, replies))
-    num_readable = sum(not isinstance(value, Unparsed) for value in parsed)
-    return AskedRound(parsed, num_replies - num_readable)
 
 
 Totals = Mapping[str, float | None]
@@ -118,7 +125,7 @@ class Grader:
     """One benchmark in one mode: how one answer is graded, and what all grades add up to."""
 
     rules: Rules
-    grading: Callable[[Case, "Grader"], Grading]
+    grading: Callable[[Case, "Grader"], Asking[Grade]]
     headline: str
     """The metric that a table shows."""
     totals: Callable[[Sequence[Grade], Rules], Totals] | None = None
@@ -173,20 +180,45 @@ class Grader:
         key: str,
         name: str,
         *,
-        parse: Callable[[str], object] = str,
+        parse: Callable[[str], object],
+        official_parse: Callable[[str], object] | None = None,
         tries: int | None = None,
         schema: type[BaseModel] | None = None,
         variant: str = "",
         official: Mapping[str, str] = _NOTHING,
         **values: str,
     ) -> GradingQuestion:
-        """A question in the words of the prompt `name`, with as many tries as the mode has where none are given."""
-        prompt = self.user_prompt(name, variant=variant, official=official, **values)
-        return GradingQuestion(key, prompt, self.system_prompt(name), tries or self.rules.tries, parse, schema)
+        """A question in the words of the prompt `name`, with as many tries as the mode has where none are given.
+
+        `official_parse` is how the official scorer reads a reply, where that is not what `parse` does.
+        """
+        return GradingQuestion(
+            key,
+            self.user_prompt(name, variant=variant, official=official, **values),
+            self.system_prompt(name),
+            tries or self.rules.tries,
+            parse,
+            official_parse if self.rules.is_lenient else None,
+            schema,
+        )
 
     def grade(self, case: Case) -> Grading:
-        """Ask and grade."""
-        return self.grading(case, self)
+        """Ask and grade. Each reply is read here, once, and counted where it could not be read."""
+        grading = self.grading(case, self)
+        unreadable = differing = 0
+        try:
+            questions = next(grading)
+            while True:
+                replies = yield questions
+                read = [question.read(tries[-1]) for question, tries in zip(questions, replies, strict=True)]
+                unreadable += sum(map(len, replies)) - sum(not isinstance(each.verdict, Unparsed) for each in read)
+                differing += sum(each.differs for each in read)
+                questions = grading.send(tuple(each.verdict for each in read))
+        except StopIteration as finished:
+            grade: Grade = finished.value
+            if not all(map(math.isfinite, (grade.score or 0.0, grade.worst, *grade.metrics.values()))):
+                grade = self.excluded("the judge's numbers add up to none")
+            return grade._replace(unreadable=unreadable, read_differently=differing)
 
     def total(self, grades: Sequence[Grade]) -> Totals:
         """The benchmark's own arithmetic over all grades, sorted by id and epoch."""
@@ -194,9 +226,9 @@ class Grader:
             return self.totals(grades, self.rules)
         return {self.headline: mean_score(grades), **mean_metrics(grades)}
 
-    def excluded(self, reason: str, *, unreadable: int = 0) -> Grade:
+    def excluded(self, reason: str) -> Grade:
         """The grade of an answer that the mode leaves out; in strict mode it counts 0."""
-        return Grade(0.0 if self.rules.is_strict else None, 0.0, reason, unreadable=unreadable)
+        return Grade(0.0 if self.rules.is_strict else None, 0.0, reason)
 
 
 def numbered(lines: Sequence[str]) -> str:

@@ -185,6 +185,7 @@ def _left_out(run: Scores, judge: JudgeScores) -> str:
         "excluded": sum(judge.excluded.values()),
         "ungraded": sum(judge.ungraded.values()),
         "unreadable": judge.unreadable,
+        "read differently": judge.read_differently,
         "unanswered": run.expected - run.answered,
     }
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
@@ -202,6 +203,9 @@ def _reasons(run: Scores) -> list[tuple[str, str, str, str]]:
             )
             reason = f"replies of the judge could not be read{share}"
             rows.append((judge.judge, "unreadable", reason, str(judge.unreadable)))
+        if judge.read_differently:
+            reason = f"the official parse reads them in another way than as one verdict (of {judge.replies})"
+            rows.append((judge.judge, "read differently", reason, str(judge.read_differently)))
     return rows
 
 

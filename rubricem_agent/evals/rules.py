@@ -2,7 +2,10 @@
 
 official   the benchmark's own scorer
 drtulu     DR Tulu's protocol, which the paper says that it shares
-strict     as official, but replies are read without quirks and every failure counts as the worst case
+strict     as official, but every failure counts as the worst case
+lenient    as official, but replies are read by the official scorer's own parse, quirks included
+
+In the first three a reply is read by `reply_parsing`: it holds one verdict in the form that was asked for, or none.
 """
 
 from rubricem_records.evaluations.rules import Rules
@@ -27,6 +30,10 @@ def drtulu_rules(official: Rules, **changes: object) -> Rules:
 
 
 SHORT_GUIDANCE = "Give the answer alone, as short as it can be, in \\boxed{}."
+
+
+LEAST_TRIES = 3
+"""Replies requested where the official script takes the first one: a reply without a verdict is asked again."""
 
 
 GPT = "gpt-4.1-2025-04-14"

@@ -133,6 +133,7 @@ def _judge_scores(
         ungraded=count_reasons(why for why in outcomes.values() if isinstance(why, str)),
         replies=sum(len(verdict.replies) for verdict in read),
         unreadable=sum(grade.unreadable for grade in every),
+        read_differently=sum(grade.read_differently for grade in every),
     )
 
 

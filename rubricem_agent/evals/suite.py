@@ -21,6 +21,7 @@ from rubricem_agent.evals.benchmarks import (
 )
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.official_prompts import read_official
+from rubricem_agent.evals.rules import LEAST_TRIES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
 
@@ -44,15 +45,14 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
     Raises ConfigError where the benchmark is unknown, or has no such mode.
     """
     known = find_benchmark(benchmark)
-    if mode == "official":
-        return known.official
-    if mode == "strict":
-        return known.official.model_copy(update={"mode": "strict"})
-    if known.drtulu is None:
+    if mode == "lenient":
+        return known.official.model_copy(update={"mode": mode})
+    own = known.drtulu if mode == "drtulu" else known.official
+    if own is None:
         raise ConfigError(
-            f"DR Tulu did not run {benchmark}, so that it has no mode drtulu. Use --mode official or strict."
+            f"DR Tulu did not run {benchmark}, so that it has no mode drtulu. Use --mode official, strict or lenient."
         )
-    return known.drtulu
+    return own.model_copy(update={"mode": mode, "tries": max(own.tries, LEAST_TRIES)})
 
 
 def load_benchmark(

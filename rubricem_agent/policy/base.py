@@ -7,6 +7,7 @@ A15). In token mode the ids that the policy emitted are kept, and never tokenise
 Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README.md` beside this file.
 """
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parser import EmissionStream
 from rubricem_records.rollouts.sampling import Sampling
+from rubricem_records.rollouts.snippet_sources import SnippetSource
 
 STOP_STRINGS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
 """What engines are told to stop at."""
@@ -68,6 +70,9 @@ class Listener:
 
     def restarted(self) -> None:
         """The connection broke, and the turn starts again."""
+
+    def found(self, sources: Mapping[str, SnippetSource]) -> None:
+        """Called by `run_episode` before `observed`, with the sources of a tool's snippets by id."""
 
     def observed(self, text: str) -> None:
         """Called by `run_episode` with a tool's answer, or a notice of the environment."""

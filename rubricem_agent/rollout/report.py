@@ -10,6 +10,8 @@ from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|!])")
+_AUTOLINK = re.compile(r"(?:[a-z]:(?=//)|www\.|@(?=\w))", re.IGNORECASE)
+"""What some readers of Markdown make a link of, without any mark around it."""
 
 
 def render_report(parsed: ParsedTrajectory) -> str:
@@ -90,4 +92,5 @@ def _searches(parsed: ParsedTrajectory) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", TERMINAL_CONTROL.sub("", " ".join(text.split())))
+    escaped = _MARKDOWN.sub(r"\\\1", TERMINAL_CONTROL.sub("", " ".join(text.split())))
+    return _AUTOLINK.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", escaped)

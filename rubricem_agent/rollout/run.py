@@ -22,6 +22,7 @@ from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.base import Toolbox
 from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
 from rubricem_records.rollouts.sampling import Sampling
+from rubricem_records.rollouts.snippet_sources import sources_of
 
 
 class Attempt(NamedTuple):
@@ -70,6 +71,7 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
                 usage += emission.usage
                 reply = await advance(episode, toolbox, emission.text, thought=emission.thought)
                 if reply.observation:
+                    listener.found(sources_of(episode.trajectory.segments[-1]))
                     listener.observed(reply.observation)
                     conversation.observe(reply.observation)
     except ContextOverflow:

@@ -92,6 +92,11 @@ class ToolCall(Frozen):
         return (self.name, " ".join(self.query.casefold().split()), self.parameters)
 
 
+MAX_TITLE = 200
+MAX_URL = 2_000
+"""Characters of a snippet's title and address that are shown and recorded."""
+
+
 class Snippet(Frozen):
     """One piece of evidence as a backend returns it, before it is numbered and neutralized."""
 
@@ -129,13 +134,31 @@ class Origin(StrEnum):
     TOOL = "tool"
 
 
+class Source(Frozen):
+    """Where a snippet comes from, as its tool said; a field is empty where it did not say.
+
+    Both are a stranger's words. They are kept apart from the text that the policy reads, so that nobody has to find
+    them in it again.
+    """
+
+    title: Text = ""
+    url: Text = ""
+
+    @classmethod
+    def of(cls, snippet: Snippet) -> "Source":
+        """The snippet's own, on one line each and bounded."""
+        return cls(title=" ".join(snippet.title[:MAX_TITLE].split()), url=" ".join(snippet.url[:MAX_URL].split()))
+
+
 class Observation(Frozen):
-    """The call that a tool segment answers, its status, and the ids of the snippets that it showed."""
+    """The call that a tool segment answers, its status, and the ids and sources of the snippets that it showed."""
 
     status: ToolStatus | None = None
     """The status of the call. It is None for a notice of the environment, where nothing was executed."""
     call: ToolCall | None = None
     snippet_ids: tuple[Text, ...] = ()
+    sources: tuple[Source, ...] = ()
+    """The source of each snippet, in the order of the ids; a snippet beyond their number has none."""
 
 
 class Segment(Frozen):
@@ -194,6 +217,8 @@ def dump_trajectory(trajectory: Trajectory) -> str:
     for segment in content["segments"]:
         if not segment["thought"]:
             del segment["thought"]
+        if segment["observation"] and not segment["observation"]["sources"]:
+            del segment["observation"]["sources"]
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

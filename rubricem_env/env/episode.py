@@ -18,7 +18,17 @@ from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, Segment, ToolCall, ToolResult, Trajectory
+from rubricem_env.domain.trajectory import (
+    Ending,
+    Observation,
+    Origin,
+    Query,
+    Segment,
+    Source,
+    ToolCall,
+    ToolResult,
+    Trajectory,
+)
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
@@ -180,7 +190,12 @@ class Episode:
             result, first_id=self._snippets_shown + 1, notices=self._notices(call), caps=self.limits.observation
         )
         self._snippets_shown += len(snippet_ids)
-        record = Observation(status=result.status, call=result.executed or call, snippet_ids=snippet_ids)
+        record = Observation(
+            status=result.status,
+            call=result.executed or call,
+            snippet_ids=snippet_ids,
+            sources=tuple(map(Source.of, result.snippets[: len(snippet_ids)])),
+        )
         return self._show(text, record)
 
     def abandon(self) -> Finished:

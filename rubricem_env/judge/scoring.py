@@ -24,17 +24,18 @@ def score_stage(
     failure: str = "",
     proposal_failure: str = "",
 ) -> StageScore | Unscored:
-    """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored none.
+    """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored fewer.
 
-    A stage without rubrics is unscored. So is one with rubrics of which none was scored: the judge failed, as it did
-    where there are no rubrics because proposing them failed. None of these is 0.
+    A stage without rubrics is unscored. So is one with rubrics of which none was scored, or only some because of a
+    failure: the judge failed, as it did where there are no rubrics because proposing them failed. None of these is 0.
+    A judge that leaves a rubric out on purpose, such as the almanac's one without a truth, reports no failure.
     """
     if not rubrics and proposal_failure:
         return Unscored(reason="judge_failed", detail=f"no rubric could be proposed: {proposal_failure}")
     if not rubrics:
         return Unscored(reason="no_rubric")
     scored = [(rubric, rubric_scores[rubric.id]) for rubric in rubrics if rubric.id in rubric_scores]
-    if not scored:
+    if not scored or (failure and len(scored) < len(rubrics)):
         detail = failure or "the judge returned no usable score for this stage"
         return Unscored(reason="judge_failed", detail=detail)
     # fsum makes the result independent of the order of the rubrics.

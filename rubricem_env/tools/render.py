@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rubricem_env.domain.base import Frozen
-from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Snippet, Source, ToolResult, ToolStatus
 from rubricem_env.scaffold.grammar import SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
 
@@ -61,8 +61,6 @@ class ObservationCaps(Frozen):
 CAPS = ObservationCaps()
 _LEAST = 16
 """A snippet with fewer tokens says nothing and is left out."""
-_MAX_TITLE = 200
-_MAX_URL = 2_000  # characters
 
 
 def render_observation(
@@ -109,9 +107,8 @@ def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: 
     for snippet in snippets:
         if room < _LEAST:
             break
-        title = snippet.title[:_MAX_TITLE]
-        url = snippet.url[:_MAX_URL]
-        head = f"{title} | {url}" if title and url else title or url
+        source = Source.of(snippet)
+        head = " | ".join(filter(None, (source.title, source.url)))
         written = f"{head}\n{snippet.text}" if head else snippet.text
         body = neutralize(cap_text(written, min(limit, room), count))
         bodies.append(body)

@@ -61,6 +61,12 @@ class AnswerRecord(Frozen):
         return not self.failure
 
 
+class CutReply(str):
+    """A reply that the token limit cut. It holds no verdict."""
+
+    __slots__ = ()
+
+
 PAGES = "pages"
 """The judge's name in the log where a page was read."""
 
@@ -77,6 +83,8 @@ class VerdictRecord(Frozen):
     asked: Text
     """The start of the SHA-256 of the prompt: another answer or another prompt is another question."""
     replies: tuple[Text, ...] = ()
+    cut: tuple[Count, ...] = ()
+    """The indices of the replies that the token limit cut."""
     model: Text = ""
     """The name that the server reported."""
     failure: Text = ""
@@ -91,7 +99,10 @@ class VerdictRecord(Frozen):
     @property
     def verdicts(self) -> tuple[str, ...]:
         """The replies as they are graded: without a judge's reasoning, which no official script has to read."""
-        return self.replies if self.judge == PAGES else tuple(map(without_thoughts, self.replies))
+        if self.judge == PAGES:
+            return self.replies
+        texts = map(without_thoughts, self.replies)
+        return tuple(CutReply(text) if at in self.cut else text for at, text in enumerate(texts))
 
     @property
     def is_final(self) -> bool:

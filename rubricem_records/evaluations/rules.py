@@ -7,7 +7,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
-EvaluationMode = Literal["official", "drtulu", "strict"]
+EvaluationMode = Literal["official", "drtulu", "strict", "lenient"]
 
 SubsetRule = Literal["simple_evals", "drtulu", "first"]
 """The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
@@ -36,6 +36,11 @@ class Rules(Frozen):
     extraction: Extraction = "answer_tag"
     answer_format: AnswerFormat | None = None
     """What the agent is asked for, where it is not the benchmark's own format."""
+
+    @property
+    def is_lenient(self) -> bool:
+        """Whether replies are read by the official scorer's own parse, quirks included."""
+        return self.mode == "lenient"
 
     @property
     def is_strict(self) -> bool:

@@ -47,6 +47,8 @@ class JudgeScores(Frozen):
     """Outages, by reason: never a score. With any, the run is incomplete."""
     unreadable: int
     """Replies of the judge from which no verdict could be read."""
+    read_differently: int = 0
+    """Replies that the official parse, by which the mode grades, reads in another way than as one verdict or none."""
     replies: int = 0
     """The number of replies of the judge that were read."""
 

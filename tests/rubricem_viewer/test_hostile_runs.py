@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rubricem_env.domain.judgement import Provenance
-from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolCall, ToolStatus, query_key
+from rubricem_env.domain.trajectory import Observation, Origin, Segment, Source, ToolCall, ToolStatus, query_key
 from rubricem_env.testing.judges import ANSWER, attempt
 from tests.fakes import rubric
 
@@ -22,7 +22,8 @@ def hostile_trajectory():
     )
     call = ToolCall(name="google_search", query=EVIL, parameters=((EVIL, EVIL),))
     ids = tuple(f"S_{number}" for number in range(1, 5))
-    seen = Observation(status=ToolStatus.OK, call=call, snippet_ids=ids)
+    sources = tuple(Source(title=EVIL.splitlines()[0], url=address) for address in ADDRESSES)
+    seen = Observation(status=ToolStatus.OK, call=call, snippet_ids=ids, sources=sources)
     given = attempt(question=EVIL, plan=f"<think>{EVIL}</think><structured_plan>{EVIL}</structured_plan>")
     result = Segment(origin=Origin.TOOL, text=f"<tool_output>\n{snippets}</tool_output>", observation=seen)
     last = Segment(origin=Origin.POLICY, text=ANSWER.replace("It", EVIL), cut=EVIL)

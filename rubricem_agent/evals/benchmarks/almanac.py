@@ -3,7 +3,7 @@
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
 from rubricem_agent.evals.rules import official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -36,7 +36,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     return Dataset(examples, gold, path, sha256(path), {question.id: question.answer_format for question in questions})
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """The weighted share of what the truth requires: needs, conventions, and avoided traps.
 
     A trap that the answer fell into subtracts. An exact answer is the last value of its chain; the other formats state

@@ -13,12 +13,13 @@ from pydantic import Field
 
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
-from rubricem_agent.evals.extraction import shown_sources
 from rubricem_agent.evals.files import FileRow, RowId, json_lines, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
+from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed, read_choice
 from rubricem_agent.evals.rules import SHORT_GUIDANCE, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_records.rollouts.snippet_sources import shown_sources
 
 
 class EvidenceDocument(FileRow):
@@ -57,8 +58,25 @@ class JudgeReply(NamedTuple):
     """The confidence of the answer in percent, at most 100."""
 
 
+_CONFIDENCE = re.compile(r"^[\s*-]*confidence[\s*]*:[\s*]*(.*?)[\s*.]*$", re.IGNORECASE | re.MULTILINE)
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*\|?\\?%?\|?", re.ASCII)
+"""A percentage, also as the official prompt writes it: 100|\\%|."""
+
+
+def read_reply(reply: str) -> JudgeReply | Unparsed:
+    """The last lines of a reply: `correct`, and `confidence`, which may be missing but not out of its range."""
+    correct = read_choice(reply, "correct", ("yes", "no"), followed_by=("confidence",))
+    if isinstance(correct, Unparsed):
+        return correct
+    said = [_PERCENT.fullmatch(each) for each in _CONFIDENCE.findall(reply)]
+    confidences = [float(each[1]) for each in said if each is not None]
+    if len(said) > 1 or len(confidences) < len(said) or any(confidence > 100 for confidence in confidences):
+        return Unparsed("confidence is not one number from 0 to 100")
+    return JudgeReply(correct == "yes", confidences[0] if confidences else None)
+
+
 def parse_reply(reply: str) -> JudgeReply:
-    """Read the fields `correct` and `confidence` of a reply."""
+    """The official parse of the fields `correct` and `confidence`."""
     correct = _field(reply, "correct", "(yes|no)")
     confidence = _field(reply, "confidence", r"(\d+(?:\.\d+)?)\s*%?")
     return JudgeReply(
@@ -78,7 +96,12 @@ def evidence_recall(case: Case) -> float | None:
     return sum(is_shown) / len(evidence)
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def _parse_officially(reply: str) -> JudgeReply | Unparsed:
+    verdict = parse_reply(reply)
+    return NO_VERDICT if verdict.is_correct is None else verdict
+
+
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One question; an answer that is not there is wrong."""
     recall = evidence_recall(case)
     metrics = {} if recall is None else {"evidence_recall": recall}
@@ -87,14 +110,15 @@ def grade(case: Case, grader: Grader) -> Grading:
     question = grader.question(
         "grade",
         "browsecomp_plus",
+        parse=read_reply,
+        official_parse=_parse_officially,
         question=case.example.prompt_text,
         response=case.answer.text,
         gold=case.gold_as(BrowseCompGold).answer,
     )
-    ((reply,),) = yield (question,)
-    verdict = parse_reply(reply)
-    if verdict.is_correct is None:
-        return grader.excluded("the judge gave no verdict", unreadable=1)
+    (verdict,) = yield (question,)
+    if isinstance(verdict, Unparsed):
+        return grader.excluded("the judge gave no verdict")
     if verdict.confidence is not None:
         metrics["confidence"] = verdict.confidence / 100
     score = float(verdict.is_correct)

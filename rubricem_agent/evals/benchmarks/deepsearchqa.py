@@ -16,11 +16,11 @@ from pydantic import AliasChoices, Field
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
-from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
+from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed, parse_json, read_form
 from rubricem_agent.evals.rules import official_rules
 from rubricem_agent.evals.scoring_error import ScoringError
-from rubricem_env.domain.base import Text
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
 
@@ -87,6 +87,25 @@ class Rating(NamedTuple):
         }
 
 
+class _Correctness(Frozen):
+    explanation: str = Field(alias="Explanation")
+    details: dict[str, bool] = Field(alias="Correctness Details", min_length=1)
+    excessive: list[str] = Field(alias="Excessive Answers")
+
+
+class _RatingForm(Frozen):
+    correctness: _Correctness = Field(alias="Answer Correctness")
+
+
+def read_rating(reply: str) -> Rating | Unparsed:
+    """The counts in a reply that is one JSON object of the form that was asked for, with at least one expected part."""
+    form = read_form(reply, _RatingForm)
+    if isinstance(form, Unparsed):
+        return form
+    details = form.correctness.details
+    return Rating(len(details), list(details.values()).count(True), len(form.correctness.excessive))
+
+
 def rate(response: str, reply: str) -> Rating | Exclusion:
     """Rate one answer from the judge's reply. An empty answer is excluded before the reply is read."""
     if not response.strip():
@@ -95,7 +114,7 @@ def rate(response: str, reply: str) -> Rating | Exclusion:
 
 
 def parse_rating(reply: str) -> Rating | Exclusion:
-    """The counts in the judge's reply.
+    """The counts in the judge's reply, by the official parse.
 
     Invalid are broken JSON, a missing node or explanation, a detail that is no boolean, and an excess that is no list
     of texts. A missing excess is fine. JSON that is neither an object nor empty raises ScoringError("AttributeError").
@@ -178,7 +197,15 @@ def _measured(outcomes: Sequence[Outcome]) -> list[dict[str, float]]:
     return [outcome.measures for outcome in outcomes if isinstance(outcome, Rating)]
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def _parse_officially(reply: str) -> Rating | Unparsed:
+    try:
+        rating = parse_rating(reply)
+    except ScoringError:
+        return Unparsed(STOPPED)
+    return rating if isinstance(rating, Rating) else NO_VERDICT
+
+
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One question; an empty answer is excluded without one."""
     if case.answer.is_empty:
         return grader.excluded("empty_response")
@@ -186,18 +213,16 @@ def grade(case: Case, grader: Grader) -> Grading:
     question = grader.question(
         "rating",
         "deepsearchqa",
+        parse=read_rating,
+        official_parse=_parse_officially,
         question=case.example.prompt_text,
         gold=gold.answer,
         answer_type=gold.answer_type,
         response=case.answer.text,
     )
-    ((reply,),) = yield (question,)
-    try:
-        rating = rate(case.answer.text, reply)
-    except ScoringError:
-        return grader.excluded(STOPPED, unreadable=1)
-    if not isinstance(rating, Rating):
-        return grader.excluded(rating, unreadable=1)
+    (rating,) = yield (question,)
+    if isinstance(rating, Unparsed):
+        return grader.excluded(STOPPED if rating.reason == STOPPED else "invalid_rater")
     correct = float(rating.measures["fully_correct"])
     label = f"{rating.found}/{rating.expected}+{rating.excessive}"
     return Grade(correct, correct, labels={"rating": label}, record=rating._asdict())

@@ -6,16 +6,17 @@ the package `rubric` of The LLM Data Company. Files are JSON Lines, with the rub
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, Json
 
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
-from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
 from rubricem_agent.evals.rules import official_rules
-from rubricem_env.domain.base import Text
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
 
@@ -48,8 +49,22 @@ class DracoGold(Gold):
 load = rows_loader("draco", json_lines, DracoGold, prompt=lambda row: row.problem, num_rows=100)
 
 
+class _Status(Frozen):
+    criterion_status: Literal["MET", "UNMET"]
+    explanation: str = ""
+
+
+def read_status(reply: str) -> bool | Unparsed:
+    """Whether the criterion is met, by a reply that is one JSON object of the form that was asked for."""
+    said = read_form(reply, _Status)
+    return said if isinstance(said, Unparsed) else said.criterion_status == "MET"
+
+
 def parse_status(reply: str) -> bool | Unparsed:
-    """Whether the criterion is met; text around the object is dropped, any other status is no verdict."""
+    """Whether the criterion is met, by the official parse.
+
+    Text around the object is dropped; any other status is no verdict.
+    """
     parsed = parse_json(reply[reply.find("{") : reply.rfind("}") + 1])
     status = parsed.get("criterion_status") if isinstance(parsed, dict) else None
     return status == "MET" if status in ("MET", "UNMET") else Unparsed("criterion_status is not MET or UNMET")
@@ -75,17 +90,18 @@ def pass_rate(weights: Sequence[float], met: Sequence[bool]) -> float:
     return passed / len(weights) if weights else 0.0
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One round: every criterion. A task with a criterion that got no verdict leaves the mean."""
     if case.answer.is_empty:
         return grader.excluded("there is no answer")
     sections = case.gold_as(DracoGold).rubric.sections
     criteria = [criterion for section in sections for criterion in section.criteria]
-    verdicts, unreadable = yield from ask(
+    verdicts = yield tuple(
         grader.question(
             f"criterion-{number}",
             "draco",
-            parse=parse_status,
+            parse=read_status,
+            official_parse=parse_status,
             official={"query_text": f"<query>{case.example.prompt_text}</query>"},
             question=case.example.prompt_text,
             answer=case.answer.text,
@@ -99,9 +115,9 @@ def grade(case: Case, grader: Grader) -> Grading:
     labels = {f"criterion-{number}": str(met) for number, met in enumerate(verdicts) if isinstance(met, bool)}
     score = normalized_score(weights, worst)
     if len(labels) < len(verdicts) and not grader.rules.is_strict:
-        return Grade(None, score, "a criterion got no verdict", labels=labels, unreadable=unreadable)
+        return Grade(None, score, "a criterion got no verdict", labels=labels)
     metrics = {"pass_rate": pass_rate(weights, worst)}
-    return Grade(score, score, metrics=metrics, labels=labels, unreadable=unreadable)
+    return Grade(score, score, metrics=metrics, labels=labels)
 
 
 BENCHMARK = Benchmark(

@@ -5,13 +5,14 @@ articles.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from rubricem_agent.evals import grading
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks import drb_fact
 from rubricem_agent.evals.benchmarks.drb_data import DrbGold, load
 from rubricem_agent.evals.benchmarks.drb_race import score_or_error
-from rubricem_agent.evals.benchmarks.drb_reply import parse_scores
+from rubricem_agent.evals.benchmarks.drb_reply import parse_scores, read_scores
 from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -29,7 +30,7 @@ def parse_article(reply: str) -> str | Unparsed:
     return reply if is_long else Unparsed(f"the cleaned article has fewer than {LEAST_CLEANED} characters")
 
 
-def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
+def grade(case: grading.Case, grader: grading.Grader) -> grading.Asking[grading.Grade]:
     """Clean the article, compare it with the reference; then FACT, where the grader has its prompts."""
     gold = case.gold_as(DrbGold)
     if case.answer.is_empty:
@@ -44,13 +45,14 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
         article=case.answer.text,
         language=language,
     )
-    (cleaned,), unreadable = yield from grading.ask([cleaning])
+    (cleaned,) = yield (cleaning,)
     if isinstance(cleaned, Unparsed):
-        return grader.excluded(cleaned.reason, unreadable=unreadable)
+        return grader.excluded(cleaned.reason)
     comparison = grader.question(
         "race",
         "drb_race",
-        parse=parse_scores,
+        parse=partial(read_scores, criteria=gold.criteria),
+        official_parse=parse_scores,
         variant=language,
         official={"criteria": gold.criteria.as_json()},
         task=case.example.prompt_text,
@@ -58,19 +60,19 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
         reference=gold.reference,
         criteria=gold.criteria.for_judge(),
     )
-    (scores,), unreadable = yield from grading.ask([comparison])
-    outcome = score_or_error(scores, gold.criteria, tries=unreadable)
+    (scores,) = yield (comparison,)
+    outcome = score_or_error(scores, gold.criteria, tries=grader.rules.tries)
     if isinstance(outcome, str):
-        result = grader.excluded(outcome, unreadable=unreadable)
+        result = grader.excluded(outcome)
     else:
         # Two judges agree on who wins, hardly ever on a score of two decimals.
         labels = {name: "wins" if value > 0.5 else "loses" for name, value in outcome.dimensions.items()}
         score = outcome.overall
-        result = grading.Grade(score, score, metrics=outcome.dimensions, labels=labels, unreadable=unreadable)
+        result = grading.Grade(score, score, metrics=outcome.dimensions, labels=labels)
     if grader.prompts != FACT_PROMPTS:
         return result
-    record, failed = yield from drb_fact.check_citations(case, grader, language=language)
-    return result._replace(record=record, unreadable=result.unreadable + failed)
+    record = yield from drb_fact.check_citations(case, grader, language=language)
+    return result._replace(record=record)
 
 
 def total(grades: Sequence[grading.Grade], rules: Rules) -> grading.Totals:

@@ -7,6 +7,7 @@ The file is the official tasks_and_rubrics.jsonl; `prompt` tells the agent which
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
@@ -16,10 +17,10 @@ from pydantic import AliasPath, Field, JsonValue
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import RowId, json_lines, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
-from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
 from rubricem_agent.evals.rules import official_rules
-from rubricem_env.domain.base import Text
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
 DIMENSIONS = ("info_recall", "analysis", "presentation")
@@ -50,11 +51,35 @@ load = rows_loader(
 )
 
 
-def parse_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | Unparsed:
-    """The score by item, unchecked; each item must be named letter by letter, in as many results as there are items.
+class _ItemResult(Frozen):
+    rubric_item: str
+    score: Annotated[int, Field(ge=-1, le=1)]
+    reason: str = ""
+    evidence: str | list[str] = ""
 
-    A fence labelled json is read first, then the whole text; quotation marks before a colon are escaped, so that two
-    fields on one line are not read, as officially.
+
+class _Results(Frozen):
+    results: list[_ItemResult]
+
+
+def read_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | Unparsed:
+    """The score by item of a reply that is one JSON object of the form that was asked for, with every item once."""
+    said = read_form(reply, _Results)
+    if isinstance(said, Unparsed):
+        return said
+    if Counter(result.rubric_item for result in said.results) != Counter(items):
+        return Unparsed("the reply does not name every item once by its own words")
+    scores: dict[str, JsonValue] = {result.rubric_item: result.score for result in said.results}
+    if any(scores[result.rubric_item] != result.score for result in said.results):
+        return Unparsed("an item has two scores")
+    return scores
+
+
+def parse_results(reply: str, items: Sequence[str]) -> dict[str, JsonValue] | Unparsed:
+    """The score by item by the official parse, unchecked.
+
+    Each item must be named letter by letter, in as many results as there are items. A fence labelled json is read
+    first, then the whole text; quotation marks before a colon are escaped, so that two fields on one line are not read.
     """
     parsed: JsonValue | Unparsed = Unparsed("no reply")
     for text in (*_FENCED.findall(reply)[:1], reply):
@@ -99,18 +124,19 @@ def batches_of(rubric: Mapping[str, Sequence[str]], size: int) -> list[list[str]
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One round: every batch."""
     gold = case.gold_as(Drb2Gold)
     batches = batches_of(gold.rubric, grader.rules.batch_size)
     if case.answer.is_empty or not batches:
         return grader.excluded("there is no report" if batches else "the task has no rubric item")
     shown = [{"task": gold.task, "rubric_items": batch, "blocked": gold.blocked} for batch in batches]
-    parsed, unreadable = yield from ask(
+    parsed = yield tuple(
         grader.question(
             f"batch-{number}",
             "drb2",
-            parse=partial(parse_results, items=batch),
+            parse=partial(read_results, items=batch),
+            official_parse=partial(parse_results, items=batch),
             report=case.answer.text[:MAX_CHARACTERS],
             rubric=json.dumps(shown[number], ensure_ascii=False, indent=2),
         )
@@ -127,10 +153,10 @@ def grade(case: Case, grader: Grader) -> Grading:
     }
     shares = task_shares(gold.rubric, scores)
     if any(isinstance(results, Unparsed) for results in parsed) or shares["total"] is None:
-        return grader.excluded("a batch got no valid reply", unreadable=unreadable)._replace(labels=labels)
+        return grader.excluded("a batch got no valid reply")._replace(labels=labels)
     total = shares.pop("total") or 0.0
     metrics = {name: value for name, value in shares.items() if value is not None}
-    return Grade(total, total, metrics=metrics, labels=labels, unreadable=unreadable)
+    return Grade(total, total, metrics=metrics, labels=labels)
 
 
 BENCHMARK = Benchmark(

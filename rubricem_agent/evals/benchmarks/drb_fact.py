@@ -7,16 +7,17 @@ pages validated without error count. `drb` grades with it where FACT is requeste
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from rubricem_agent.evals.extraction import shown_sources
-from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, ask, numbered
-from rubricem_agent.evals.reply_parsing import Unparsed, drop_fence_marks, parse_json
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, GradingQuestion, numbered
+from rubricem_agent.evals.reply_parsing import Unparsed, drop_fence_marks, parse_json, read_value
 from rubricem_agent.evals.scoring_error import ScoringError, official_field
+from rubricem_env.domain.base import Frozen
 from rubricem_env.scaffold.citations import find_citations
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.rollouts.snippet_sources import shown_sources, snippet_texts
 
 MAX_TRIES = 3
 PAGE_LIMIT = 100_000
@@ -77,8 +78,62 @@ def fact_totals(grades: Sequence[Grade]) -> dict[str, float | None]:
         return dict.fromkeys(("fact:avg_citations_per_task", "fact:effective_citations", "fact:citation_accuracy"))
 
 
+class _ExtractedFact(Frozen):
+    fact: Annotated[str, Field(min_length=1)]
+    ref_idx: str | int = ""
+    url: Annotated[str, Field(min_length=1)]
+
+
+class _ValidatedFact(Frozen):
+    idx: int
+    result: Literal["supported", "unsupported", "unknown"]
+
+
+_EXTRACTED = TypeAdapter(list[_ExtractedFact])
+_VALIDATED = TypeAdapter(list[_ValidatedFact])
+_NUMBERS = TypeAdapter(list[Annotated[int, Field(strict=True, ge=1)]])
+
+
+def _read_list(reply: str, entries: TypeAdapter[Any]) -> list[Any] | Unparsed:
+    """The reply as one JSON list of such entries; an entry of another form makes all of it unreadable."""
+    value = read_value(reply)
+    if isinstance(value, Unparsed):
+        return value
+    try:
+        listed: list[Any] = entries.validate_python(value, strict=True)
+    except ValidationError as failure:
+        return Unparsed(f"not a list of the asked form: {failure.errors(include_url=False)[0]['msg']}")
+    return listed
+
+
+def read_facts(reply: str) -> list[JsonValue] | Unparsed:
+    """The facts of an extraction, each with its url."""
+    facts = _read_list(reply, _EXTRACTED)
+    return facts if isinstance(facts, Unparsed) else [fact.model_dump(exclude_unset=True) for fact in facts]
+
+
+def read_named(reply: str, *, num_facts: int) -> list[int] | Unparsed:
+    """The numbers of the facts to keep, from 1: at least one, each once, none of a fact that is not there."""
+    named = _read_list(reply, _NUMBERS)
+    if isinstance(named, Unparsed):
+        return named
+    is_usable = named and len(set(named)) == len(named) and max(named) <= num_facts
+    return named if is_usable else Unparsed(f"the reply does not name some of {num_facts} facts, each once")
+
+
+def read_validation(reply: str, *, num_facts: int) -> Validation:
+    """One result for each fact, their index counted from 0, in the order of the facts."""
+    results = _read_list(reply, _VALIDATED)
+    if isinstance(results, Unparsed):
+        return results
+    by_number = {result.idx: result.result for result in results}
+    if len(results) != num_facts or by_number.keys() != set(range(1, num_facts + 1)):
+        return Unparsed(f"the reply has not one result for each of {num_facts} facts")
+    return [{"idx": number - 1, "result": by_number[number]} for number in sorted(by_number)]
+
+
 def parse_validation(reply: str, *, num_facts: int) -> Validation:
-    """The results with their index counted from 0.
+    """By the official parse, the results with their index counted from 0.
 
     Labels are not checked here: an unknown word counts as unsupported.
     """
@@ -132,24 +187,24 @@ def clean_urls(text: str) -> str:
     return MARKDOWN_LINK.sub(lambda link: f"[{link['title']}]({link['url'].partition(_TEXT_FRAGMENT)[0]})", text)
 
 
-def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tuple[dict[str, JsonValue], int]]:
-    """The record of one task, in the shape that the official scorer reads, and the replies that could not be read.
+def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[dict[str, JsonValue]]:
+    """The record of one task, in the shape that the official scorer reads.
 
     Officially: extract, deduplicate, read pages, validate. DR Tulu takes facts and pages from its own traces.
     """
     if grader.rules.mode == "drtulu":
         facts, pages = traced_citations(case)
-        unreadable = 0
     else:
-        facts, unreadable = yield from _extract(case, grader, language=language)
-        read, _ = yield from ask(GradingQuestion(f"page {url}", url, is_page=True) for url in facts)
+        facts = yield from _extract(case, grader, language=language)
+        read = yield tuple(GradingQuestion(f"page {url}", url, is_page=True) for url in facts)
         # Officially a page that cannot be read becomes a text that says so, and is judged all the same.
         pages = {url: page or "scrape failed" for url, page in zip(facts, read, strict=True)}
-    validations, failed = yield from ask(
+    validations = yield tuple(
         grader.question(
             f"validate {url}",
             "drb_validate",
-            parse=partial(parse_validation, num_facts=len(listed)),
+            parse=partial(read_validation, num_facts=len(listed)),
+            official_parse=partial(parse_validation, num_facts=len(listed)),
             tries=MAX_TRIES,
             variant=language,
             page=pages[url][:PAGE_LIMIT],
@@ -166,41 +221,38 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[tupl
         for (url, listed), results in zip(facts.items(), validations, strict=True)
     }
     citations: list[JsonValue] = [{"fact": fact, "url": url} for url, listed in facts.items() for fact in listed]
-    return {"citations": citations, "citations_deduped": checked}, unreadable + failed
+    return {"citations": citations, "citations_deduped": checked}
 
 
-def _extract(case: Case, grader: Grader, *, language: str) -> Asking[tuple[FactsByUrl, int]]:
-    """The facts that the judge extracts, and the number of its replies that could not be read.
-
-    Of several facts of one url those stay that the judge keeps.
-    """
+def _extract(case: Case, grader: Grader, *, language: str) -> Asking[FactsByUrl]:
+    """The facts that the judge extracts; of several facts of one url those that it keeps, or all where it says none."""
     article = clean_urls(case.answer.text)
-    options: dict[str, Any] = {"parse": parse_list, "tries": MAX_TRIES, "variant": language}
-    (entries,), unreadable = yield from ask([grader.question("extract", "drb_extract", article=article, **options)])
+    options: dict[str, Any] = {"tries": MAX_TRIES, "variant": language}
+    (entries,) = yield (
+        grader.question(
+            "extract", "drb_extract", parse=read_facts, official_parse=parse_list, article=article, **options
+        ),
+    )
     facts = group_facts(entries)
     crowded = [url for url, listed in facts.items() if len(listed) > 1]
-    questions = tuple(
-        grader.question(f"dedup {url}", "drb_dedup", facts=numbered(facts[url]), **options) for url in crowded
+    replies = yield tuple(
+        grader.question(
+            f"dedup {url}",
+            "drb_dedup",
+            parse=partial(read_named, num_facts=len(facts[url])),
+            official_parse=parse_named,
+            facts=numbered(facts[url]),
+            **options,
+        )
+        for url in crowded
     )
-    replies = (yield questions) if questions else ()
-    for url, attempts in zip(crowded, replies, strict=True):
-        unreadable += len(attempts) - isinstance(parse_list(attempts[-1]), list)
+    for url, named in zip(crowded, replies, strict=True):
         try:
-            facts[url] = named_facts(facts[url], _first_named(attempts))
+            facts[url] = named_facts(facts[url], named)
         except ScoringError:
             # The judge named a fact that does not exist: all of them stay.
             continue
-    return facts, unreadable
-
-
-def _first_named(replies: Sequence[str]) -> JsonValue | Unparsed:
-    """What the first reply names that is JSON."""
-    named: JsonValue | Unparsed = Unparsed("the judge did not reply")
-    for reply in replies:
-        named = parse_named(reply)
-        if not isinstance(named, Unparsed):
-            break
-    return named
+    return facts
 
 
 def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
@@ -208,14 +260,15 @@ def traced_citations(case: Case) -> tuple[FactsByUrl, dict[str, str]]:
     if case.trajectory is None:
         return {}, {}
     sources = shown_sources(case.trajectory)
+    texts = {key: text for segment in case.trajectory.segments for key, text in snippet_texts(segment)}
     facts: FactsByUrl = {}
     pages: dict[str, str] = {}
     for citation in find_citations(parse_trajectory(case.trajectory).answer or ""):
         for source_id in citation.ids:
-            if source_id in sources:
-                page = sources[source_id].url or source_id
+            if source_id in texts:
+                page = (sources[source_id].url if source_id in sources else "") or source_id
                 facts.setdefault(page, []).append(citation.claim)
-                pages[page] = sources[source_id].text
+                pages[page] = texts[source_id]
     return facts, pages
 
 

@@ -1,17 +1,20 @@
-"""The scores in a RACE judge's reply, whose damaged JSON is rescued as officially.
+"""The scores in a RACE judge's reply; the official parse rescues damaged JSON.
 
-The order of the attempts matters where a reply could be read in two ways: the whole text, the json fence, the whole
+Its order of the attempts matters where a reply could be read in two ways: the whole text, the json fence, the whole
 text of any kind, the first balanced braces, the first brace to the last, and at the end criteria and scores gathered by
 pattern.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
-from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS
-from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, TaskCriteria
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
+from rubricem_env.domain.base import Frozen
 
 _FENCED = re.compile(r"```json(.*?)```", re.DOTALL)
 
@@ -26,8 +29,44 @@ _TARGET_SCORE = re.compile(r'"article_1_score"\s*:\s*(\d+\.?\d*)')
 _REFERENCE_SCORE = re.compile(r'"article_2_score"\s*:\s*(\d+\.?\d*)')
 
 
+_Score = Annotated[float, Field(ge=0, le=10)]
+
+
+class _ScoredCriterion(Frozen):
+    criterion: str
+    analysis: str = ""
+    article_1_score: _Score
+    article_2_score: _Score
+
+
+class _Comparison(Frozen):
+    comprehensiveness: list[_ScoredCriterion]
+    insight: list[_ScoredCriterion]
+    instruction_following: list[_ScoredCriterion]
+    readability: list[_ScoredCriterion]
+
+
+def read_scores(reply: str, *, criteria: TaskCriteria) -> dict[str, JsonValue] | Unparsed:
+    """A reply that is one JSON object of the form that was asked for, with two scores from 0 to 10 for each criterion.
+
+    Every criterion of the task is named once in its dimension; case, spacing and a full stop do not count.
+    """
+    said = read_form(reply, _Comparison)
+    if isinstance(said, Unparsed):
+        return said
+    for dimension, entries in said:
+        wanted = Counter(_words(item.criterion) for item in criteria.of(dimension))
+        if Counter(_words(entry.criterion) for entry in entries) != wanted:
+            return Unparsed(f"{dimension} does not name each of its criteria once")
+    return said.model_dump(exclude_unset=True)
+
+
+def _words(criterion: str) -> str:
+    return " ".join(criterion.casefold().split()).rstrip(".\u3002")
+
+
 def parse_scores(reply: str) -> JsonValue | Unparsed:
-    """The judge's JSON, of whatever kind, if every dimension is in it.
+    """By the official parse, the judge's JSON, of whatever kind, if every dimension is in it.
 
     It is `Unparsed` where the official scorer asks again.
     """

@@ -6,7 +6,8 @@
 import re
 
 from rubricem_agent.evals.benchmarks.answer_overlap import normalize_answer, token_overlap
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
+from rubricem_agent.evals.reply_parsing import Unparsed, read_choice
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_records.evaluations.rules import Rules
@@ -14,10 +15,17 @@ from rubricem_records.evaluations.rules import Rules
 _VERDICT = re.compile(r"correct:\s*(yes|no)", re.IGNORECASE)
 
 
-def judge_says_correct(reply: str) -> bool:
-    """DR Tulu's verdict: the first "correct: yes|no" in any case; a reply without one counts as wrong.
+def read_correct(reply: str) -> bool | Unparsed:
+    """Whether the last line says "correct: yes" or "correct: no"."""
+    said = read_choice(reply, "correct", ("yes", "no"))
+    return said if isinstance(said, Unparsed) else said == "yes"
 
-    The pattern also matches inside "incorrect: yes", which therefore reads as correct.
+
+def judge_says_correct(reply: str) -> bool:
+    """DR Tulu's own parse, for recorded verdicts: the first "correct: yes|no" in any case.
+
+    A reply without one counts as wrong. The pattern also matches inside "incorrect: yes", which therefore reads as
+    correct.
     """
     match = _VERDICT.search(reply)
     return match is not None and match.group(1).lower() == "yes"
@@ -37,19 +45,24 @@ def drtulu_f1(prediction: Text, gold_answers: tuple[Text, ...]) -> float:
     return max(scores)
 
 
-def yes_no_grade(case: Case, grader: Grader) -> Grading:
+def yes_no_grade(case: Case, grader: Grader) -> Asking[Grade]:
     """DR Tulu's judge for short answers: one question. Its own exact match and F1 are reported beside the verdict.
 
     A reply without a verdict has no grade; DR Tulu counts it as wrong.
     """
     golds = case.gold.accepted_answers()
     question = grader.question(
-        "grade", "short_answer", question=case.example.prompt_text, response=case.answer.text, gold=" / ".join(golds)
+        "grade",
+        "short_answer",
+        parse=read_correct,
+        question=case.example.prompt_text,
+        response=case.answer.text,
+        gold=" / ".join(golds),
     )
-    ((reply,),) = yield (question,)
-    if _VERDICT.search(reply) is None:
-        return grader.excluded("the judge gave no verdict", unreadable=1)
-    correct = float(judge_says_correct(reply))
+    (is_correct,) = yield (question,)
+    if isinstance(is_correct, Unparsed):
+        return grader.excluded("the judge gave no verdict")
+    correct = float(is_correct)
     return Grade(
         correct,
         correct,

@@ -19,18 +19,18 @@ from rubricem_agent.data.chatml import ChatTurn
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals, ask
-from rubricem_agent.evals.reply_parsing import Unparsed, parse_json
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
+from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
 from rubricem_agent.evals.rules import GPT, drtulu_rules, official_rules
 from rubricem_agent.evals.scoring_error import ScoringError
-from rubricem_env.domain.base import Text
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
 
 NEVER_PARSABLE = "JudgeNeverParsable"
 """The official loop never ends; this is the name for a recording that ends without a verdict."""
 _OURS = ("healthbench",)
-PROMPTS = {"official": _OURS, "strict": _OURS, "drtulu": (*_OURS, "healthbench_one", "healthbench_many")}
+_OF_DRTULU = (*_OURS, "healthbench_one", "healthbench_many")
 BOOTSTRAP_DRAWS = 1000
 BOOTSTRAP_SEED = 0
 """The official bootstrap is unseeded; ours is seeded, so that a report can be reproduced."""
@@ -88,10 +88,22 @@ def question_of(example: Example, grader: Grader) -> str:
     return grader.user_prompt("healthbench_many", talk=talk, question=last.content)
 
 
-def parse_verdict(reply: str) -> bool | Unparsed:
-    """Whether the judge says that the criterion is met; `Unparsed` where the official scorer asks again.
+class _ItemVerdict(Frozen):
+    explanation: str = ""
+    criteria_met: bool
 
-    A bare number, null or boolean raises ScoringError("TypeError"): the official code looks for a key in it.
+
+def read_verdict(reply: str) -> bool | Unparsed:
+    """Whether the criterion is met, by a reply that is one JSON object of the form that was asked for."""
+    said = read_form(reply, _ItemVerdict)
+    return said if isinstance(said, Unparsed) else said.criteria_met
+
+
+def parse_verdict(reply: str) -> bool | Unparsed:
+    """Whether the judge says that the criterion is met, by the official parse.
+
+    It is `Unparsed` where the official scorer asks again. A bare number, null or boolean raises
+    ScoringError("TypeError"): the official code looks for a key in it.
     """
     # Only a fence labelled json is removed at the front: a bare one stays, fails to parse and is asked again.
     verdict = parse_json(reply.strip().removeprefix("```json").removesuffix("```").strip())
@@ -105,8 +117,8 @@ def parse_verdict(reply: str) -> bool | Unparsed:
     raise ScoringError("TypeError", f"a judge reply is the JSON value {verdict!r}, not an object")
 
 
-def read_verdict(reply: str) -> bool | Unparsed:
-    """The verdict as the official parse reads it; where that would stop the run, ours asks again."""
+def _parse_officially(reply: str) -> bool | Unparsed:
+    """The official parse; where it would stop the run, the judge is asked again."""
     try:
         return parse_verdict(reply)
     except ScoringError as refusal:
@@ -197,7 +209,7 @@ def values_by_name(examples: Sequence[Mapping[str, float]]) -> dict[str, NDArray
     return {name: np.asarray(column, dtype=np.float64) for name, column in values.items()}
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One round: a question for each item, about the conversation with the answer as its last turn.
 
     In the worst case an item without a verdict is met where its points are negative; strict mode counts that.
@@ -207,9 +219,14 @@ def grade(case: Case, grader: Grader) -> Grading:
     flat = (ChatTurn(role="user", content=question_of(case.example, grader)),)
     turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
     conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
-    verdicts, unreadable = yield from ask(
+    verdicts = yield tuple(
         grader.question(
-            f"item-{number}", "healthbench", parse=read_verdict, conversation=conversation, criterion=item.for_judge()
+            f"item-{number}",
+            "healthbench",
+            parse=read_verdict,
+            official_parse=_parse_officially,
+            conversation=conversation,
+            criterion=item.for_judge(),
         )
         for number, item in enumerate(gold.rubrics)
     )
@@ -223,9 +240,9 @@ def grade(case: Case, grader: Grader) -> Grading:
         metrics = score_example(gold.rubrics, gold.example_tags, met=met)
     except ScoringError as refusal:
         if not grader.rules.is_strict or points_share((item, True) for item in gold.rubrics) is None:
-            return Grade(None, worst, refusal.reason, labels=labels, unreadable=unreadable)
+            return Grade(None, worst, refusal.reason, labels=labels)
         metrics = {"overall_score": worst}
-    return Grade(metrics["overall_score"], worst, metrics=metrics, labels=labels, unreadable=unreadable)
+    return Grade(metrics["overall_score"], worst, metrics=metrics, labels=labels)
 
 
 def total(grades: Sequence[Grade], rules: Rules) -> Totals:
@@ -245,7 +262,9 @@ BENCHMARK = Benchmark(
     title="HealthBench",
     answer_format=AnswerFormat.LONG,
     load=load,
-    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=PROMPTS[rules.mode]),
+    grader=lambda rules: Grader(
+        rules, grade, "overall_score", total, prompts=_OF_DRTULU if rules.mode == "drtulu" else _OURS
+    ),
     official=OFFICIAL,
     drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     is_long=True,

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import json_array, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask, numbered
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, numbered
 from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_agent.evals.rules import drtulu_rules, official_rules
 from rubricem_agent.evals.scoring_error import ScoringError
@@ -60,23 +60,32 @@ def coverage_of(labels: Sequence[str]) -> float:
     return sum((level - 1) / 4 for level in levels) / len(levels)
 
 
+def read_batch(reply: str, *, size: int) -> list[str] | Unparsed:
+    """As `parse_batch`, but every line is one of the five phrases."""
+    lines = parse_batch(reply, size=size)
+    if isinstance(lines, Unparsed) or LEVELS.keys() >= set(lines):
+        return lines
+    return Unparsed(f"a line is not one of {', '.join(LEVELS)}")
+
+
 def parse_batch(reply: str, *, size: int) -> list[str] | Unparsed:
-    """The lines of a reply, stripped, blanks dropped; `Unparsed` unless there is exactly one per item."""
+    """The official parse: the lines of a reply, stripped, blanks dropped, exactly one per item."""
     # Only a newline separates, as in the official split: a form feed inside a line does not make two.
     lines = [line.strip() for line in reply.split("\n") if line.strip()]
     return lines if len(lines) == size else Unparsed(f"{len(lines)} lines for {size} items")
 
 
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One round: every batch. A question whose batch cannot be read leaves the mean; strictly it counts 0."""
     gold = case.gold_as(ResearchQAGold)
     rules = grader.rules
     batches = [gold.rubric[start : start + rules.batch_size] for start in range(0, len(gold.rubric), rules.batch_size)]
-    parsed, failed = yield from ask(
+    parsed = yield tuple(
         grader.question(
             f"batch-{number}",
             "researchqa",
-            parse=partial(parse_batch, size=len(batch)),
+            parse=partial(read_batch, size=len(batch)),
+            official_parse=partial(parse_batch, size=len(batch)),
             official={"items": "\n".join(batch)},
             answer=case.answer.text,
             items=numbered(batch),
@@ -86,17 +95,16 @@ def grade(case: Case, grader: Grader) -> Grading:
     )
     labels: list[str] = []
     for batch, lines in zip(batches, parsed, strict=True):
-        failed += not isinstance(lines, Unparsed) and not LEVELS.keys() >= set(lines)
         labels += [""] * len(batch) if isinstance(lines, Unparsed) else lines
     readable = {f"item-{number}": label for number, label in enumerate(labels) if label in LEVELS}
     try:
         if "" in labels:
-            raise ScoringError("dropped", f"a batch got no {rules.batch_size} lines in {rules.tries} tries")
+            raise ScoringError("dropped", f"a batch got no verdict in {rules.tries} tries")
         coverage = coverage_of(labels)
     except ScoringError as refusal:
-        return grader.excluded(refusal.reason, unreadable=failed)._replace(labels=readable)
+        return grader.excluded(refusal.reason)._replace(labels=readable)
     by_domain = {f"domain:{gold.general_domain}": coverage} if gold.general_domain else {}
-    return Grade(coverage, coverage, metrics=by_domain, labels=readable, unreadable=failed)
+    return Grade(coverage, coverage, metrics=by_domain, labels=readable)
 
 
 OFFICIAL = official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")

@@ -7,17 +7,17 @@ one task with its weighted rubric per line.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, ask
-from rubricem_agent.evals.reply_parsing import Unparsed, as_number, parse_json
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
+from rubricem_agent.evals.reply_parsing import Unparsed, as_number, parse_json, read_form
 from rubricem_agent.evals.rules import GEMINI_PRO, official_rules
-from rubricem_env.domain.base import Text
+from rubricem_env.domain.base import Frozen, Text, UnitScore
 from rubricem_env.domain.trajectory import AnswerFormat
 
 
@@ -48,7 +48,7 @@ class CriterionVerdict(NamedTuple):
 
 
 def parse_verdict(reply: str) -> CriterionVerdict | Unparsed:
-    """Verdict and score of one reply.
+    """Verdict and score of one reply, by the official parse.
 
     A fenced reply fails, and so does one whose score or confidence is not a number.
     A fraction is accepted: the official code turns `score` into a float without further checks.
@@ -63,11 +63,32 @@ def parse_verdict(reply: str) -> CriterionVerdict | Unparsed:
     return CriterionVerdict(parsed.get("verdict"), score)
 
 
-def parse_finite_verdict(reply: str) -> CriterionVerdict | Unparsed:
-    """As `parse_verdict`, which follows the official code, but NaN and infinity are no scores.
+class ReplyShape(Frozen):
+    """The JSON that a judge is asked for."""
 
-    A log that holds one could never be read again.
+    verdict: Literal["Satisfied", "Not Satisfied"]
+    score: UnitScore
+    confidence: UnitScore
+    reasoning: str = ""
+    evidence_quotes: list[str] = Field(default_factory=list)
+    missing_elements: list[str] = Field(default_factory=list)
+
+
+def read_verdict(reply: str) -> CriterionVerdict | Unparsed:
+    """Verdict and score of a reply that is one JSON object of the form that was asked for.
+
+    There is no middle: the score is 1 where the verdict says that the criterion is satisfied, and 0 where not.
     """
+    said = read_form(reply, ReplyShape)
+    if isinstance(said, Unparsed):
+        return said
+    if said.score != float(said.verdict == "Satisfied"):
+        return Unparsed(f"the verdict is {said.verdict} and the score {said.score:g}")
+    return CriterionVerdict(said.verdict, said.score)
+
+
+def parse_finite_verdict(reply: str) -> CriterionVerdict | Unparsed:
+    """As `parse_verdict`, but NaN and infinity are no scores: a log that holds one could never be read again."""
     verdict = parse_verdict(reply)
     if isinstance(verdict, Unparsed) or math.isfinite(verdict.score):
         return verdict
@@ -81,30 +102,20 @@ def compliance(scores: Sequence[float | None], weights: Sequence[float]) -> floa
     return numerator / denominator if denominator > 0 else 0.0
 
 
-class ReplyShape(BaseModel):
-    """The JSON that a judge is asked for; offered to servers as a schema and never relied upon."""
-
-    verdict: str
-    score: float
-    confidence: float
-    reasoning: str
-    evidence_quotes: list[str]
-    missing_elements: list[str]
-
-
-def grade(case: Case, grader: Grader) -> Grading:
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
     """One round: every criterion. An empty report writes no rows officially, so that it leaves the mean.
 
-    So does a report of which no verdict could be read; among others such an item counts 0, as officially.
+    So does a report with a criterion that got no verdict. Officially such a criterion counts 0 among others.
     """
     if case.answer.is_empty:
         return grader.excluded("the report is empty")
     rubrics = case.gold_as(ResearchRubricsGold).rubrics
-    verdicts, unreadable = yield from ask(
+    verdicts = yield tuple(
         grader.question(
             f"item-{number}",
             "researchrubrics",
-            parse=parse_finite_verdict,
+            parse=read_verdict,
+            official_parse=parse_finite_verdict,
             schema=ReplyShape,
             report=case.answer.text,
             criterion=item.criterion,
@@ -118,14 +129,15 @@ def grade(case: Case, grader: Grader) -> Grading:
     # The worst case of an item without a readable verdict: it is satisfied where the weight is negative.
     pairs = zip(scores, weights, strict=True)
     worst = compliance([float(weight < 0) if score is None else score for score, weight in pairs], weights)
-    if scores and set(scores) == {None} and not grader.rules.is_strict:
-        return Grade(None, worst, "the judge gave no verdict", unreadable=unreadable)
+    labels = {f"item-{number}": str(score) for number, score in enumerate(scores) if score is not None}
+    is_left_out = (not labels) if grader.rules.is_lenient else len(labels) < len(rubrics)
+    if rubrics and is_left_out and not grader.rules.is_strict:
+        return Grade(None, worst, "a criterion got no verdict", labels=labels)
     return Grade(
         worst if grader.rules.is_strict else compliance(scores, weights),
         worst,
         metrics=_by_axis(rubrics, scores),
-        labels={f"item-{number}": str(score) for number, score in enumerate(scores) if score is not None},
-        unreadable=unreadable,
+        labels=labels,
     )
 
 

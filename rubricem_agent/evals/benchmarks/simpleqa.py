@@ -1,7 +1,8 @@
 """SimpleQA: one letter per answer (correct, incorrect, not attempted), and their rates.
 
-The letter is the first capital A, B or C anywhere in the reply, so that INCORRECT and CORRECT read as C and
-"Answer: C" reads as A. Prose without a verdict leaves the mean. Files are CSV; rows have no id.
+A reply is one letter and nothing else; any other leaves the mean, and strictly counts as incorrect. The official parse
+takes the first capital A, B or C anywhere in it, so that INCORRECT and CORRECT read as C, "Answer: C" and "An error
+occurred" as A. Files are CSV; rows have no id.
 """
 
 import re
@@ -13,7 +14,8 @@ from pydantic import Field
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, Totals
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
+from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed
 from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
@@ -21,8 +23,6 @@ from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
 
 _ALONE = re.compile(r"\b([ABC])\b")
-_VERDICT = re.compile(r"\b([ABC]|CORRECT|INCORRECT|NOT[ _]ATTEMPTED)\b")
-"""The letter that the prompt wants, or the grade spelled out. The official parse finds a letter in other prose too."""
 
 
 class SimpleQAGold(Gold):
@@ -44,20 +44,21 @@ load = rows_loader(
 )
 
 
+def read_letter(reply: str) -> str | Unparsed:
+    """The reply as one letter; quotation marks, emphasis and a full stop around it do not count."""
+    letter = reply.strip("\"'`*.() \t\r\n")
+    return letter if letter in ("A", "B", "C") else NO_VERDICT
+
+
 def parse_letter(judge_text: Text) -> str:
-    """The official parse."""
+    """The official parse; C where there is no such letter."""
     return next((character for character in judge_text if character in "ABC"), "C")
 
 
 def parse_standalone_letter(judge_text: Text) -> str:
-    """The strict parse: the first A, B or C that is a word; C where there is none."""
+    """The parse of another harness: the first A, B or C that is a word; C where there is none."""
     match = _ALONE.search(judge_text)
     return match.group(1) if match else "C"
-
-
-def strict_letter(reply: str) -> str:
-    """Strict mode: as the strict parse, but a reply without a letter counts as the worst case, incorrect."""
-    return parse_standalone_letter(reply) if _ALONE.search(reply) else "B"
 
 
 def rates(letters: Sequence[str]) -> dict[str, float]:
@@ -80,23 +81,25 @@ def rates(letters: Sequence[str]) -> dict[str, float]:
     }
 
 
-def grade(case: Case, grader: Grader) -> Grading:
-    """One question. An empty answer is judged as well, as officially; strict mode reads standalone letters only.
-
-    Prose without a verdict, such as "An error occurred", has no grade; officially it would be correct, by its first A.
-    """
+def grade(case: Case, grader: Grader) -> Asking[Grade]:
+    """One question. An empty answer is judged as well, as officially."""
     gold = case.gold_as(SimpleQAGold).answer
-    question = grader.question(
-        "grade", "simpleqa", question=case.example.prompt_text, gold=gold, answer=case.answer.text
+    (letter,) = yield (
+        grader.question(
+            "grade",
+            "simpleqa",
+            parse=read_letter,
+            official_parse=parse_letter,
+            question=case.example.prompt_text,
+            gold=gold,
+            answer=case.answer.text,
+        ),
     )
-    ((reply,),) = yield (question,)
-    is_readable = _VERDICT.search(reply) is not None
-    if not is_readable and not grader.rules.is_strict:
-        return grader.excluded("the judge gave no letter", unreadable=1)
-    letter = strict_letter(reply) if grader.rules.is_strict else parse_letter(reply)
+    if isinstance(letter, Unparsed):
+        labels = {"grade": "B"} if grader.rules.is_strict else {}
+        return grader.excluded("the judge gave no letter")._replace(labels=labels)
     score = float(letter == "A")
-    worst = float(strict_letter(reply) == "A")
-    return Grade(score, worst, labels={"grade": letter}, unreadable=int(not is_readable))
+    return Grade(score, score, labels={"grade": letter})
 
 
 def total(grades: Sequence[Grade], rules: Rules) -> Totals:

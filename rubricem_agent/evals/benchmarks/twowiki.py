@@ -10,7 +10,7 @@ from rubricem_agent.evals.benchmarks.answer_overlap import score_answer
 from rubricem_agent.evals.benchmarks.drtulu_short_answer import yes_no_grader
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_array, load_short_form, read_row, read_utf8
-from rubricem_agent.evals.grading import Case, Grade, Grader, Grading, mean_metrics
+from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, mean_metrics
 from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
@@ -55,7 +55,7 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     return assemble(path, examples, gold=rows)
 
 
-def exact_match_grade(case: Case, grader: Grader) -> Grading:
+def exact_match_grade(case: Case, grader: Grader) -> Asking[Grade]:
     """2WikiMultihopQA's own scorer: exact match (the headline) and token F1, no judge."""
     score = score_answer(case.answer.text, case.gold.accepted_answers())
     yield ()

@@ -1,7 +1,8 @@
 """WebWalkerQA: a chain-of-thought grade per answer, and the accuracy overall and in six cells.
 
-A verdict that cannot be read, or a missing answer, leaves the mean: the official loop never writes such a row. Files
-are JSON Lines of the Hugging Face columns (the README's capitalised record is another version), or DR Tulu's file.
+The last line of a reply is the grade. A reply without it, or a missing answer, leaves the mean: the official loop
+writes no row without a grade. Files are JSON Lines of the Hugging Face columns (the README's capitalised record is
+another version), or DR Tulu's file.
 """
 
 import re
@@ -16,6 +17,7 @@ from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks.drtulu_short_answer import yes_no_grader
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_lines, load_short_form, read_numbered, read_utf8
+from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed, read_choice
 from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -52,10 +54,15 @@ def load(paths: DataPaths, *, any_version: bool = False) -> Dataset:
     return assemble(path, examples, gold=rows, any_version=any_version, num_rows=NUM_ROWS)
 
 
-def parse_grade(reply: str) -> str | None:
-    """The first "grade: (in)correct" anywhere, else the first word, else the last; None where none of them is a grade.
+def read_grade(reply: str) -> str | Unparsed:
+    """CORRECT or INCORRECT, as the last line gives it."""
+    return read_choice(reply, "grade", tuple(SCORES))
 
-    "GRADE: PARTIALLY CORRECT" reads as correct, by its last word.
+
+def parse_grade(reply: str) -> str | None:
+    """The official parse: the first "grade: (in)correct" anywhere, else the first word, else the last.
+
+    "GRADE: PARTIALLY CORRECT" reads as correct, by its last word. None where none of them is a grade.
     """
     match = _GRADE.search(reply)
     if match:
@@ -69,21 +76,22 @@ def _as_grade(word: str) -> str | None:
     return upper if upper in SCORES else None
 
 
-def grade(case: grading.Case, grader: grading.Grader) -> grading.Grading:
+def grade(case: grading.Case, grader: grading.Grader) -> grading.Asking[grading.Grade]:
     """One question; an empty prediction is not judged. What cannot be read leaves the mean, strictly it is wrong."""
     if case.answer.is_empty:
         return grader.excluded("there is no prediction")
     question = grader.question(
         "grade",
         "webwalkerqa",
+        parse=read_grade,
+        official_parse=lambda reply: parse_grade(reply) or NO_VERDICT,
         question=case.example.prompt_text,
         gold=" / ".join(case.gold.accepted_answers()),
         answer=case.answer.text,
     )
-    ((reply,),) = yield (question,)
-    judged = parse_grade(reply)
-    if judged is None:
-        return grader.excluded("the judge gave no grade", unreadable=1)
+    (judged,) = yield (question,)
+    if isinstance(judged, Unparsed):
+        return grader.excluded("the judge gave no grade")
     score = SCORES[judged]
     metrics: dict[str, float] = {}
     if isinstance(case.gold, WebWalkerGold):

@@ -93,23 +93,16 @@ class LLMJudge:
         return Proposal(kept, refused=(*refused, *filter(None, faults)))
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
-        """One call for the trajectory, one repair of its gaps, and the answer-only call where a stage has no score."""
-        rubrics = request.rubrics
-        if not rubrics:
+        """One call for the trajectory, one repair of its gaps, and the answer-only call where gaps remain.
+
+        The scores are all that were asked for, or none: a judge that leaves criteria out chooses what counts.
+        """
+        if not request.rubrics:
             return ScoringResult()
         try:
-            result = await self._score(request, self._settings.retry)
+            return await self._score(request, self._settings.retry)
         except ModelError as failure:
             return await self._score_answer(request, str(failure))
-        unscored = {rubric.stage for rubric in rubrics} - {r.stage for r in rubrics if r.id in result.rubric_scores}
-        if not unscored:
-            return result
-        # A stage without one score is a failed scoring; a scored answer need not be asked for again.
-        if Stage.ANSWER in unscored:
-            return await self._score_answer(request, result.failure)
-        answer = {rubric.id for rubric in rubrics if rubric.stage is Stage.ANSWER}
-        rubric_scores = {key: score for key, score in result.rubric_scores.items() if key in answer}
-        return result._replace(rubric_scores=rubric_scores, is_answer_only=True) if rubric_scores else result
 
     async def judge_reflections(self, task: ReflectionTask) -> tuple[CandidateScore, ...]:
         """One score for each candidate; what the judge does not score is unscored, never 0."""
@@ -148,8 +141,8 @@ class LLMJudge:
         request = self._request(ADMIT, delimit([question_block, ("TEXTS", rows)], seed), schema=WirePurposes)
 
         def parse(reply: ChatReply) -> dict[int, WirePurpose]:
-            purposes, is_exact = read_entries(parse_json_object(reply), WirePurpose, asked=texts)
-            if not is_exact:
+            purposes = read_entries(parse_json_object(reply), WirePurpose, asked=texts)
+            if len(purposes) < len(texts):
                 raise ModelError("it does not give every text one purpose", is_retryable=True)
             return purposes
 
@@ -181,32 +174,29 @@ class LLMJudge:
         rubrics: Numbered = dict(enumerate(ordered, start=1))
         call = self._request(SCORE, render_scoring(request, rubrics, settings=self._settings), schema=WireScores)
 
-        def parse(reply: ChatReply) -> tuple[dict[int, WireScore], bool]:
-            entries, is_exact = read_entries(parse_json_object(reply), WireScore, asked=rubrics)
-            if not entries:
-                raise ModelError("it holds no usable entry for any index of CRITERIA", is_retryable=True)
-            return entries, is_exact
+        def parse(reply: ChatReply) -> dict[int, WireScore]:
+            return read_entries(parse_json_object(reply), WireScore, asked=rubrics)
 
-        entries, is_exact = await ask_for(self._model, call, parse=parse, retry=retry, timing=self._timing)
-        if not is_exact:
-            entries = {**await self._repair(call, rubrics, entries=entries), **entries}
+        entries = await ask_for(self._model, call, parse=parse, retry=retry, timing=self._timing)
+        missing = rubrics.keys() - entries.keys()
+        if missing:
+            entries |= await self._repair(call, {index: rubrics[index] for index in sorted(missing)})
+        left = rubrics.keys() - entries.keys()
+        if left:
+            raise ModelError(f"{len(left)} of {len(rubrics)} criteria came back without a usable score")
         rubric_scores = {
             rubrics[index].id: RubricScore.whole(rubrics[index].id, entry.score, entry.justification)
             for index, entry in sorted(entries.items())
         }
-        left = len(rubrics) - len(rubric_scores)
-        failure = f"{left} of {len(rubrics)} criteria came back without a usable score" if left else ""
-        return ScoringResult(rubric_scores, failure=failure, prompt_hash=PROMPT_HASHES[SCORE])
+        return ScoringResult(rubric_scores, prompt_hash=PROMPT_HASHES[SCORE])
 
-    async def _repair(
-        self, request: ChatRequest, rubrics: Numbered, *, entries: Mapping[int, WireScore]
-    ) -> dict[int, WireScore]:
-        """The entries of one more call, which names the missing indices. If it fails, the first reply stands."""
+    async def _repair(self, request: ChatRequest, missing: Numbered) -> dict[int, WireScore]:
+        """The entries of one more call, which names the missing indices; none if it fails."""
 
         def parse(reply: ChatReply) -> dict[int, WireScore]:
-            return read_entries(parse_json_object(reply), WireScore, asked=rubrics)[0]
+            return read_entries(parse_json_object(reply), WireScore, asked=missing)
 
-        again = repair_request(index for index in rubrics if index not in entries)
+        again = repair_request(missing)
         once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
         repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
         try:
@@ -224,11 +214,10 @@ class LLMJudge:
             schema=WireReflectionScores,
         )
         entries: dict[int, WireReflectionScore] = {}
-        detail = "the judge gave no usable scores for this candidate"
 
         def parse(reply: ChatReply) -> None:
-            # Entries of incomplete replies are kept, for the case that no complete one comes.
-            entries.update(read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered)[0])
+            # What one reply leaves out, a later one may give.
+            entries.update(read_entries(parse_json_object(reply), WireReflectionScore, asked=numbered))
             missing = [number for number in numbered if number not in entries]
             if missing:
                 raise ModelError(f"no usable entry for the indices {', '.join(map(str, missing))}", is_retryable=True)
@@ -236,8 +225,9 @@ class LLMJudge:
         try:
             await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
-            detail = detail if entries else str(failure)
-        scores = dict.fromkeys(indices, CandidateScore(Unscored(reason="judge_failed", detail=detail)))
+            unscored = Unscored(reason="judge_failed", detail=str(failure))
+            return dict.fromkeys(indices, CandidateScore(unscored))
+        scores: dict[int, CandidateScore] = {}
         for number, entry in entries.items():
             score = ReflectionScore(
                 diagnosis=entry.diagnostic_accuracy, specificity=entry.specificity, scope=entry.scope_and_balance

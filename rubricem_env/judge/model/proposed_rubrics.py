@@ -1,8 +1,9 @@
 """Reads the rubrics that a judge model proposes in one reply."""
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
+
+from pydantic import JsonValue
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError
@@ -23,22 +24,22 @@ DESCRIPTION_WORDS = 80
 """The longest description that the prompt asks for."""
 WEIGHTS = {1: "minor", 2: "important", 3: "critical"}
 """The weights that a judge model may give, with their meaning."""
+_Lists = Mapping[Polarity, Sequence[JsonValue]]
 
 
-def read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refused: list[str]) -> Iterator[Rubric]:
+def read_proposal(reply: Mapping[str, JsonValue], provenance: Provenance, *, refused: list[str]) -> Iterator[Rubric]:
     """The rubrics of a reply. A malformed rubric is refused by itself.
 
     Raises:
-        ModelError: no stage is there at all.
+        ModelError: the reply is not the four stages, each with its two lists, and nothing else.
     """
     keys = {stage: f"stage_{stage.position + 1}" for stage in STAGES}
-    if not any(isinstance(reply.get(key), dict) for key in keys.values()):
-        raise ModelError(f"none of {', '.join(keys.values())} is there", is_retryable=True)
-    for stage, key in keys.items():
-        lists = reply.get(key)
-        drafts = list(
-            _read_stage(lists if isinstance(lists, dict) else {}, stage, provenance=provenance, refused=refused)
-        )
+    lists = {stage: _lists_of(reply.get(key), key) for stage, key in keys.items()}
+    others = sorted(reply.keys() - keys.values())
+    if others:
+        raise ModelError(f"it has the field {others[0][:40]!r} beside the stages", is_retryable=True)
+    for stage in STAGES:
+        drafts = list(_read_stage(lists[stage], stage, provenance=provenance, refused=refused))
         refused += [
             f"too_many: {stage.value} rubric {draft.title[:60]!r} is one too many"
             for draft in drafts[ACCEPTED_PER_STAGE:]
@@ -46,38 +47,44 @@ def read_proposal(reply: Mapping[str, object], provenance: Provenance, *, refuse
         yield from drafts[:ACCEPTED_PER_STAGE]
 
 
-def _read_stage(
-    lists: Mapping[str, object], stage: Stage, *, provenance: Provenance, refused: list[str]
-) -> Iterator[Rubric]:
+def _lists_of(written: JsonValue, key: str) -> _Lists:
+    """The rows of a stage by polarity."""
+    fields = written if isinstance(written, dict) else {}
+    lists: dict[Polarity, list[JsonValue]] = {}
     for polarity in get_args(Polarity):
-        rows = lists.get(f"{polarity}_rubrics")
-        for row in rows if isinstance(rows, list) else []:
+        rows = fields.get(f"{polarity}_rubrics")
+        if isinstance(rows, list):
+            lists[polarity] = rows
+    if len(lists) < len(get_args(Polarity)) or len(fields) > len(lists):
+        raise ModelError(f"{key} is not the two lists of rubrics and nothing else", is_retryable=True)
+    return lists
+
+
+def _read_stage(lists: _Lists, stage: Stage, *, provenance: Provenance, refused: list[str]) -> Iterator[Rubric]:
+    for polarity, rows in lists.items():
+        for row in rows:
             title, description, weight = _fields(row)
             if not (title and description) or weight is None:
-                refused.append(f"format: {stage.value} rubric {title[:60]!r} lacks a title, a description or a weight")
-                continue
-            clamped = min(max(WEIGHTS), max(min(WEIGHTS), weight))
-            if clamped != weight:
                 refused.append(
-                    f"weight: {stage.value} rubric {title[:60]!r} had the weight {weight:g}; taken as {clamped:g}"
+                    f"format: {stage.value} rubric {title[:60]!r} lacks a title, a description or a weight of "
+                    f"{', '.join(map(str, WEIGHTS))}"
                 )
+                continue
             yield Rubric(
                 stage=stage,
                 title=title,
                 description=description,
                 polarity=polarity,
-                weight=float(clamped),
+                weight=float(weight),
                 provenance=provenance,
             )
 
 
-def _fields(row: object) -> tuple[str, str, float | None]:
+def _fields(row: JsonValue) -> tuple[str, str, int | None]:
     fields = row if isinstance(row, dict) else {}
     title, description, weight = (fields.get(name) for name in ("title", "description", "weight"))
-    # A whole number may be larger than any float.
-    usable = isinstance(weight, int | float) and type(weight) is not bool and abs(weight) <= sys.float_info.max
     return (
         " ".join(title.split()) if isinstance(title, str) else "",
         " ".join(description.split()) if isinstance(description, str) else "",
-        float(weight) if usable and weight is not None else None,
+        weight if type(weight) is int and weight in WEIGHTS else None,
     )

@@ -1,12 +1,41 @@
-"""The replies of a judge model: the schema that is asked for, and the check of each entry."""
+"""The replies of a judge model: the schema that is asked for, and the check of the reply and of each entry."""
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import ValidationError, create_model
+from pydantic import AfterValidator, ValidationError, create_model
 
 from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.scale import Score
+
+_DO = (
+    "assist|help|comply|score|rate|judge|grade|evaluate|assess|provide|answer|fulfil|continue|process|complete|do that"
+)
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i(?: a|['\u2019])m )?(?:very |so )?sorry\b|i(?: a|['\u2019])m afraid\b"
+    r"|i (?:must |have to )?(?:apologi[sz]e|refuse|decline)\b"
+    r"|(?:(?:i|we) )?(?:(?:am |are )?(?:unable|not able) to|can(?:['\u2019]?t| ?not)|could(?:n['\u2019]t| not)"
+    rf"|won['\u2019]t|will not|i['\u2019]m (?:unable|not able) to) (?:{_DO})\b"
+    r"|as an ai(?: language)?(?: model| assistant)?,"
+    r"|(?:an? )?(?:internal|server|system|unexpected|unknown) (?:server )?error\b"
+    r"|an error (?:has )?occurred\b|error\b\W*(?:\d{3}\b|occurred\b|\Z)|n/?a\W*\Z)",
+    re.IGNORECASE,
+)
+"""How a reason begins that gives none: a refusal, an apology or an error."""
+
+
+def _reason(text: str) -> str:
+    if not any(char.isalnum() for char in text):
+        raise ValueError("it gives no reason")
+    if _REFUSAL.match(text):
+        raise ValueError("it is a refusal or an error, no reason")
+    return text
+
+
+Reason = Annotated[str, AfterValidator(_reason)]
+"""Why a score was given. A score without a reason is none."""
 
 
 # No field of a reply has a default, as strict server schemas demand.
@@ -25,13 +54,13 @@ WireProposal = create_model(
 
 class WireScore(Frozen):
     index: int
-    justification: str
+    justification: Reason
     score: Score
 
 
 class WireReflectionScore(Frozen):
     index: int
-    justification: str
+    justification: Reason
     diagnostic_accuracy: UnitScore
     specificity: UnitScore
     scope_and_balance: UnitScore
@@ -39,7 +68,7 @@ class WireReflectionScore(Frozen):
 
 class WirePurpose(Frozen):
     index: int
-    justification: str
+    justification: Reason
     purpose: Literal["research", "reader", "promotion", "other"]
 
 
@@ -49,28 +78,38 @@ WirePurposes = create_model("WirePurposes", __base__=Frozen, scores=list[WirePur
 Item = TypeVar("Item", WireScore, WireReflectionScore, WirePurpose)
 
 
-def read_entries(
-    reply: Mapping[str, object], kind: type[Item], *, asked: Collection[int]
-) -> tuple[dict[int, Item], bool]:
-    """The usable entries by index, and whether they are exactly the requested ones.
+def read_entries(reply: Mapping[str, object], kind: type[Item], *, asked: Collection[int]) -> dict[int, Item]:
+    """The usable entries by index; fewer than were asked for where some are missing or unusable.
 
-    An entry whose score has the wrong type (1.0, true, "2", NaN) is not usable. Neither is an index given twice,
-    because it is unknown which is meant. An index that was not requested is dropped.
+    An entry is unusable whose score has the wrong type (1.0, true, "2", NaN), that has no reason or another field, and
+    one whose index is given twice, because it is unknown which is meant.
+
+    Raises:
+        ModelError: the reply as a whole is unusable. It has a field beside `scores`, an index that was not asked for
+            (the others may then be shifted), a zero for everything with one reason (a refusal), or no usable entry.
     """
+    others = sorted(reply.keys() - {"scores"})
+    if others:
+        raise ModelError(f"it has the field {others[0][:40]!r} beside scores", is_retryable=True)
     listed = reply.get("scores")
-    rows = listed if isinstance(listed, list) else []
-    found: dict[int, Item] = {}
-    spoiled: set[int] = set()
+    rows = [row if isinstance(row, dict) else {} for row in listed] if isinstance(listed, list) else []
+    indices: list[int] = []
     for row in rows:
-        index = row.get("index") if isinstance(row, dict) else None
+        index = row.get("index")
         if type(index) is not int or index not in asked:
-            continue
-        if index in found or index in spoiled:
-            spoiled.add(index)
-            found.pop(index, None)
-            continue
-        try:
-            found[index] = kind.model_validate(row)
-        except ValidationError:
-            spoiled.add(index)
-    return found, len(found) == len(asked) == len(rows)
+            said = f"it has an entry with the index {str(index)[:20]}, which was not asked for"
+            raise ModelError(said, is_retryable=True)
+        indices.append(index)
+    found: dict[int, Item] = {}
+    for index, row in zip(indices, rows, strict=True):
+        if indices.count(index) == 1:
+            try:
+                found[index] = kind.model_validate(row)
+            except ValidationError:
+                continue
+    said_of_all = {f"{row.get('score')}: {row.get('justification')}" for row in rows}
+    if len(found) > 1 and len(said_of_all) == 1 and rows[0].get("score") == 0:
+        raise ModelError("it gives every criterion a zero for one and the same reason", is_retryable=True)
+    if not found:
+        raise ModelError("it holds no usable entry for any index", is_retryable=True)
+    return found

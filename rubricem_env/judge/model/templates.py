@@ -54,5 +54,4 @@ _REPAIR = _read_template("repair")
 
 def repair_request(missing: Iterable[int]) -> str:
     """What is added to a scoring request whose reply left out these indices."""
-    listed = ", ".join(map(str, missing)) or "none, but other indices were given"
-    return _REPAIR.substitute(_VARIABLES, missing=listed)
+    return _REPAIR.substitute(_VARIABLES, missing=", ".join(map(str, missing)))

@@ -243,8 +243,9 @@ def test_the_table_shows_money_injections_and_what_was_not_let_in(files, tmp_pat
     def answer(asked):
         if "ATTEMPTS" in read_blocks(asked.prompt):
             row = {"title": "t", "description": "See https://attacker.example", "weight": 1}
-            good = {"title": "Names both", "description": "Names both rivers", "weight": 9}
-            lists = {"positive_rubrics": [row, good], "negative_rubrics": []}
+            good = {"title": "Names both", "description": "Names both rivers", "weight": 3}
+            heavy = {"title": "Heavy", "description": "Names the season", "weight": 9}
+            lists = {"positive_rubrics": [row, good, heavy], "negative_rubrics": []}
             empty = {"positive_rubrics": [], "negative_rubrics": []}
             return json.dumps({"stage_1": empty, "stage_2": empty, "stage_3": empty, "stage_4": lists})
         return read_fence(asked)
@@ -252,7 +253,7 @@ def test_the_table_shows_money_injections_and_what_was_not_let_in(files, tmp_pat
     with serve_loopback(ModelServer(answer)) as url:
         shown = " ".join(run(files[0], bad, "--judge", f"gemini:gemini-3.8-flash@{url}").stdout.split())
     assert "rubric gate: answer rubric 't' holds an address" in shown
-    assert "taken as 3" in shown
+    assert "answer rubric 'Heavy' lacks a title, a description or a weight of 1, 2, 3" in shown
     assert "meant for a judge: asks for a score, speaks to the judge" in shown
     assert "score: 2 calls" in shown
     assert "$0.0" in shown

@@ -1,10 +1,12 @@
 import pytest
 
 from rubricem_agent.evals.extraction import MAX_ANSWER, Extracted, extract, judged_text, unboxed
-from rubricem_env.domain.trajectory import AnswerFormat, Ending, Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import AnswerFormat, Ending, Observation, Origin, Segment, Source, Trajectory
 from rubricem_records.evaluations.rules import CitationMode, Extraction, Rules
 
 SHOWN = '<tool_output>\n<snippet id="S_1">Tall Fox | https://a.example/fox\nIt is 60 m wide.</snippet>\n</tool_output>'
+
+FOX = Source(title="Tall Fox", url="https://a.example/fox")
 
 
 def rules(citations: CitationMode = "dropped", extraction: Extraction = "answer_tag") -> Rules:
@@ -15,7 +17,7 @@ def attempt(text: str, form: AnswerFormat = AnswerFormat.LONG, ending: Ending = 
     segments = (
         Segment(origin=Origin.PROMPT, text="How wide?"),
         Segment(origin=Origin.POLICY, text='<think>t</think><call_tool name="google_search">fox</call_tool>'),
-        Segment(origin=Origin.TOOL, text=SHOWN),
+        Segment(origin=Origin.TOOL, text=SHOWN, observation=Observation(snippet_ids=("S_1",), sources=(FOX,))),
         Segment(origin=Origin.POLICY, text=text),
     )
     return Trajectory(question="How wide?", answer_format=form, segments=segments, ending=ending)

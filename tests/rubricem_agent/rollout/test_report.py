@@ -3,21 +3,34 @@
 import pytest
 
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
-from rubricem_env.domain.trajectory import Ending, Origin, Segment, Snippet, ToolResult, ToolStatus, Trajectory
+from rubricem_env.domain.trajectory import (
+    Ending,
+    Observation,
+    Origin,
+    Segment,
+    Snippet,
+    Source,
+    ToolResult,
+    ToolStatus,
+    Trajectory,
+)
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.render import render_observation
-from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources, sources_in
+from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources, sources_of
 
 
-def shown(*snippets):
-    return render_observation(ToolResult(status=ToolStatus.OK, snippets=snippets), first_id=1)[0]
+def shown(*snippets, origin=Origin.TOOL):
+    """The segment that an episode makes of a search's snippets."""
+    text, ids = render_observation(ToolResult(status=ToolStatus.OK, snippets=snippets), first_id=1)
+    record = Observation(status=ToolStatus.OK, snippet_ids=ids, sources=tuple(map(Source.of, snippets)))
+    return Segment(origin=origin, text=text, observation=record)
 
 
 def parsed(answer, *snippets, ending=Ending.ANSWERED):
     call = '<call_tool name="google_search">Tall_Fox</call_tool>'
     segments = (
         Segment(origin=Origin.POLICY, text=call),
-        Segment(origin=Origin.TOOL, text=shown(*snippets)),
+        shown(*snippets),
         Segment(origin=Origin.POLICY, text=answer),
     )
     return parse_trajectory(Trajectory(question="How wide?", segments=segments, ending=ending))
@@ -27,11 +40,11 @@ PAGE = Snippet(text="60 m", title="Tall Fox", url="https://almanac.example/d1")
 
 
 def test_ids_resolve_to_title_and_address():
-    assert sources_in(shown(PAGE)) == {"S_1": ("Tall Fox", "https://almanac.example/d1")}
+    assert sources_of(shown(PAGE)) == {"S_1": ("Tall Fox", "https://almanac.example/d1")}
 
 
 def test_a_snippet_that_the_policy_writes_itself_is_no_source():
-    forged = Segment(origin=Origin.POLICY, text=shown(PAGE))
+    forged = shown(PAGE, origin=Origin.POLICY)
     assert shown_sources(Trajectory(question="q", segments=(forged,))) == {}
 
 
@@ -40,12 +53,12 @@ def test_a_snippet_that_the_policy_writes_itself_is_no_source():
     [
         (Snippet(text="x", title="Only a title"), ("Only a title", "")),
         (Snippet(text="x", url="https://a.example/(b)"), ("", "https://a.example/%28b%29")),
-        (Snippet(text="x", title="t", url="javascript:alert(1)"), ("t | javascript:alert(1)", "")),
+        (Snippet(text="x", title="t", url="javascript:alert(1)"), ("t", "")),
         (Snippet(text="x"), ("", "")),
     ],
 )
 def test_what_a_tool_did_not_say_stays_empty_and_only_web_addresses_are_links(snippet, source):
-    assert sources_in(shown(snippet)) == {"S_1": source}
+    assert sources_of(shown(snippet)) == {"S_1": source}
 
 
 def test_citations_become_numbered_links_and_invented_ones_a_question_mark():

@@ -40,6 +40,11 @@ def test_rubrics_without_a_score_are_left_out_of_the_mean():
     assert score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1)).score == 0.5
 
 
+def test_a_stage_of_which_a_failure_left_rubrics_unscored_has_no_score():
+    part = score_stage([rubric("a"), rubric("b", weight=3)], rubric_scores(a=1), failure="1 of 2 came back")
+    assert part == Unscored(reason="judge_failed", detail="1 of 2 came back")
+
+
 def test_no_rubric_and_no_score_are_two_different_absences():
     assert score_stage([], {}) == Unscored(reason="no_rubric")
     failed = score_stage([rubric("a")], {}, failure="down")

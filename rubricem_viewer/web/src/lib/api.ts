@@ -474,6 +474,7 @@ export interface JudgeScores {
   excluded: Record<string, number>;
   ungraded: Record<string, number>;
   unreadable: number;
+  read_differently: number;
   replies: number;
 }
 
@@ -513,6 +514,7 @@ export interface VerdictRecord {
   question: string;
   asked: string;
   replies: Array<string>;
+  cut: Array<number>;
   model: string;
   failure: string;
   usage: Usage;

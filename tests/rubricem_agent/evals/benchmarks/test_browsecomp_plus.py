@@ -7,7 +7,7 @@ from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, replay
 from rubricem_agent.evals.suite import rules_for
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Observation, Origin, Segment, Source, Trajectory
 
 
 @pytest.fixture
@@ -36,12 +36,13 @@ def test_a_missing_answer_is_wrong_and_an_unreadable_verdict_leaves_the_mean(cas
 
 
 def test_recall_counts_the_evidence_that_tools_showed_by_docid_or_url(case):
-    shown = '<tool_output><snippet id="12">t</snippet><snippet id="S9">Title: x\nhttps://other.example</snippet></tool_output>'
-    trajectory = Trajectory(question="Who?", segments=(Segment(origin=Origin.TOOL, text=shown),))
+    shown = '<tool_output><snippet id="12">t</snippet><snippet id="S9">Title: https://one.example\nhttps://one.example</snippet></tool_output>'
+    seen = Observation(snippet_ids=("12", "S9"), sources=(Source(), Source(title="Title: https://one.example")))
+    trajectory = Trajectory(question="Who?", segments=(Segment(origin=Origin.TOOL, text=shown, observation=seen),))
 
     grade = replay(grader().grade(case._replace(trajectory=trajectory)), lambda question: ("correct: yes",))
 
-    # Of the two documents 12 was shown.
+    # Of the two documents 12 was shown; the address of the other stands in a page's title and text alone.
     assert grade.metrics["evidence_recall"] == 0.5
     assert "evidence_recall" not in replay(grader().grade(case), lambda question: ("correct: yes",)).metrics
 

@@ -36,9 +36,7 @@ def case(tmp_path):
 
 
 def status(*said):
-    replies = [
-        said_one if said_one.startswith("?") else f'So: {{"criterion_status": "{said_one}"}}' for said_one in said
-    ]
+    replies = [said_one if said_one.startswith("?") else f'{{"criterion_status": "{said_one}"}}' for said_one in said]
     return lambda question: (replies[int(question.key.removeprefix("criterion-"))],)
 
 

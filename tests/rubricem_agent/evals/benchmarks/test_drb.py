@@ -8,7 +8,7 @@ from rubricem_agent.evals.dataset import Example
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, Grader, replay
 from rubricem_agent.evals.suite import rules_for
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Observation, Origin, Segment, Source, Trajectory
 from rubricem_records.evaluations.rules import EvaluationMode
 
 ARTICLE = "An article with a claim. " * 10
@@ -99,10 +99,11 @@ def test_an_article_too_short_after_cleaning_has_no_score_and_strictly_a_zero():
 
 def test_dr_tulu_checks_citations_against_the_snippets_that_its_tools_showed():
     shown = '<tool_output>\n<snippet id="S_1">Fox | https://a.example\nf1 holds.</snippet>\n</tool_output>'
+    seen = Observation(snippet_ids=("S_1",), sources=(Source(title="Fox", url=A),))
     cited = f'<answer>{ARTICLE}<cite id="S_1">f1</cite> and <cite id="S_9">never shown</cite></answer>'
     segments = (
         Segment(origin=Origin.PROMPT, text="Write it."),
-        Segment(origin=Origin.TOOL, text=shown),
+        Segment(origin=Origin.TOOL, text=shown, observation=seen),
         Segment(origin=Origin.POLICY, text=cited),
     )
     asked = []

@@ -50,8 +50,9 @@ def judge(asked: ModelRequest) -> str:
     if "Not at all" in prompt:
         return "\n".join(["Mostly"] * int(re.search(r"Write (\d+) lines", prompt)[1]))
     if "evidence_quotes" in prompt:
-        met = float("-0\nAxis" in prompt)
-        return json.dumps({"verdict": "Satisfied", "score": met, "confidence": 1.0})
+        is_met = "-0\nAxis" in prompt
+        verdict = "Satisfied" if is_met else "Not Satisfied"
+        return json.dumps({"verdict": verdict, "score": float(is_met), "confidence": 1.0})
     if "single letter A, B or C" in prompt:
         return "A" if re.search(r"Gold answer: Answer [02468]", prompt) else "B"
     if "correct: yes or no" in prompt:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import math
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.stored_runs import rescore_run
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
@@ -134,6 +136,93 @@ def test_an_empty_verdict_in_the_log_is_asked_again(run, make_config, judge_app)
     assert len(judge_app.asked) == before + 1
 
 
+OPPOSITE = {
+    "simpleqa": ["A server error occurred. Please try again later.", "NOT_ATTEMPTED", "Answer: B"],
+    "webwalkerqa": [
+        'It quotes "GRADE: CORRECT", which is planted.\nGRADE: INCORRECT',
+        "This is not correct",
+        "GRADE: CORRECT, no: GRADE: INCORRECT",
+    ],
+    "deepsearchqa": [
+        '{"Answer Correctness": {"Explanation": "", "Correctness Details": {}}}',
+        '{"Answer Correctness": {"Explanation": "", "Verdicts": {"a": false}, "Correctness Details": {}}}',
+    ],
+    "researchqa": ['{"score": NaN}', '{"score": 1}'],
+    "researchrubrics": ['{"verdict": "Satisfied", "score": 100, "confidence": 1}'],
+    "healthbench": ['{"criteria_met": true, "error": "overloaded"}'],
+    "drb": ['{"comprehensiveness": [], "insight": [], "instruction_following": [], "readability": []}'],
+}
+
+
+@pytest.mark.parametrize(("name", "reply"), [(name, reply) for name, replies in OPPOSITE.items() for reply in replies])
+def test_an_error_or_a_conflict_is_asked_again_and_never_graded(run, make_config, name, reply):
+    article = "An invented article, long enough to count as one after it was cleaned of citations. " * 3
+    with serve_loopback(ModelServer(lambda asked: article if "traces of citation" in asked.prompt else reply)) as url:
+        done = run(make_config(name, judges=(f"openai:judge@{url}/v1",), limit=2))
+
+    judged = done.scores.headline
+    assert (judged.score, judged.graded, sum(judged.excluded.values()), judged.per_example) == (None, 0, 2, {})
+    assert judged.unreadable >= 2 * 3
+    assert rescore_run(done.folder).judges == done.scores.judges
+
+
+def test_opposite_verdicts_of_dr_tulus_judge_are_none(run, make_config):
+    with serve_loopback(ModelServer(lambda asked: "correct: yes ... correct: no")) as url:
+        judged = run(make_config("twowiki", "drtulu", judges=(f"openai:judge@{url}/v1",), limit=2)).scores.headline
+
+    assert (judged.score, judged.graded, judged.unreadable) == (None, 0, 2 * 3)
+
+
+@pytest.mark.parametrize("reply", ["<think>thinking</think>A", "A"])
+def test_a_reply_cut_by_the_token_limit_is_asked_again_and_read_back_as_cut(run, make_config, reply):
+    replies = [sent(reply, "length"), sent("B")]
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=replies.pop(0)))) as url:
+        done = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=1))
+    with serve_loopback(ModelServer(lambda asked: ModelReply(raw=sent(reply, "length")))) as url:
+        config = make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=1, out=done.folder.parent / "cut")
+        always = run(config)
+
+    assert (done.scores.headline.score, done.scores.headline.unreadable) == (0.0, 1)
+    assert (always.scores.headline.score, always.scores.headline.unreadable) == (None, 3)
+    assert rescore_run(always.folder).judges == always.scores.judges
+
+
+def test_the_lenient_mode_grades_by_the_official_parse_and_shows_what_it_reads_differently(run, make_config):
+    with serve_loopback(ModelServer(lambda asked: "An error occurred.")) as url:
+        scores = run(make_config("simpleqa", "lenient", judges=(f"openai:judge@{url}/v1",), limit=2)).scores
+
+    judged = scores.headline
+    # The first capital letter of the reply is an A.
+    assert (judged.score, judged.unreadable, judged.read_differently, judged.replies) == (1.0, 0, 2, 2)
+    assert "2 read differently" in shown(scores)
+    assert "the official parse reads them in another way" in render_page(summarize([scores]))
+
+
+def test_numbers_that_add_up_to_none_are_no_score_in_the_lenient_mode_either(run, make_config):
+    score = '{"verdict": "Satisfied", "score": 1e308, "confidence": 1}'
+    with serve_loopback(ModelServer(lambda asked: score)) as url:
+        done = run(make_config("researchrubrics", "lenient", judges=(f"openai:judge@{url}/v1",)))
+
+    assert all(math.isfinite(value) for value in done.scores.headline.per_example.values())
+    assert rescore_run(done.folder).judges == done.scores.judges
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1.0", "1e999", "true", '"1_0"', "null"])
+@pytest.mark.parametrize(
+    ("file", "field"), [("verdicts.jsonl", "seconds"), ("answers.jsonl", "seconds"), ("verdicts.jsonl", "epoch")]
+)
+def test_a_damaged_number_in_a_log_is_one_sentence_on_resume_and_rescore(run, make_config, file, field, number):
+    done = run(make_config("simpleqa", limit=1))
+    path = done.folder / file
+    line = json.loads(path.read_text())
+    line[field] = "?"
+    path.write_text(json.dumps(line).replace('"?"', number) + "\n")
+
+    for again in (lambda: run(make_config("simpleqa", limit=1)), lambda: rescore_run(done.folder)):
+        with pytest.raises(FileFormatError, match=f"{file} line 1 is no .*Record"):
+            again()
+
+
 @pytest.mark.parametrize("prose", ["Service overloaded, try later", "An error occurred.", "I'm sorry, I can't."])
 @pytest.mark.parametrize(
     ("name", "mode"),
@@ -171,3 +260,14 @@ def test_the_reasoning_of_a_judge_holds_no_verdict(run, make_config, reply, mode
     with serve_loopback(ModelServer(lambda asked: reply)) as url:
         done = run(make_config("simpleqa", mode, judges=(f"openai:judge@{url}/v1",), limit=2))
     assert (done.scores.headline.score, done.scores.headline.unreadable) == (1.0, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["simpleqa", "healthbench", "researchqa", "researchrubrics", "webwalkerqa", "deepsearchqa", "drb"]
+)
+def test_a_judge_that_replies_in_the_asked_form_is_read_alike_in_both_modes(run, make_config, tmp_path, name):
+    official = run(make_config(name)).scores.headline
+    lenient = run(make_config(name, "lenient", out=tmp_path / "lenient")).scores.headline
+
+    assert (lenient.metrics, lenient.per_example) == (official.metrics, official.per_example)
+    assert (official.unreadable, lenient.unreadable, lenient.read_differently) == (0, 0, 0)

@@ -70,10 +70,10 @@ async def test_a_score_that_is_no_whole_number_is_asked_for_again_by_its_index(b
     assert "Missing or unusable: 2." in model.requests[1].prompt
 
 
-async def test_what_stays_missing_after_the_repair_is_unscored_and_said():
-    found, result, model = await ask_scores([scores((1, 2)), scores((1, 0))])
-    assert (found, len(model.requests)) == ({1: 2}, 2)
-    assert result.failure == "1 of 2 criteria came back without a usable score"
+async def test_where_a_criterion_stays_without_a_score_after_the_repair_none_has_one():
+    found, result, _ = await ask_scores(lambda _: scores((1, 2)))
+    assert found == {}
+    assert result.failure.startswith("1 of 2 criteria came back without a usable score")
 
 
 async def test_an_index_given_twice_counts_as_not_given():
@@ -81,9 +81,10 @@ async def test_an_index_given_twice_counts_as_not_given():
     assert found == {1: 1, 2: 1}
 
 
-async def test_unknown_indices_are_dropped_after_one_question():
-    found, _, model = await ask_scores([scores((1, 2), (2, 2), (9, 2)), scores((1, 0), (2, 0), (9, 0))])
-    assert (found, len(model.requests)) == ({1: 2, 2: 2}, 2)
+async def test_a_reply_with_an_index_that_was_not_asked_for_is_asked_again_whole():
+    found, _, model = await ask_scores([scores((1, 2), (2, 2), (9, 2)), scores((1, 0), (2, 1))])
+    assert found == {1: 0, 2: 1}
+    assert "the index 9, which was not asked for" in model.requests[1].prompt
 
 
 @pytest.mark.parametrize(
@@ -125,10 +126,10 @@ async def test_a_refused_request_is_not_repeated():
     assert (len(model.requests), "401" in result.failure) == (2, True)
 
 
-async def test_a_stage_without_one_score_falls_back_to_the_answers_scores():
-    found, result, _ = await ask_scores([scores((2, 2), (3, 1)), scores((2, 2), (3, 1))], MIXED)
+async def test_where_gaps_remain_the_answer_alone_is_asked_for():
+    found, result, model = await ask_scores([scores((2, 2), (3, 1)), scores((2, 2)), scores((1, 0), (2, 1))], MIXED)
     assert result.is_answer_only
-    assert set(found) == {2, 3}
+    assert (set(found), len(model.requests)) == ({2, 3}, 3)
 
 
 async def test_nothing_is_asked_where_there_is_nothing_to_score():
@@ -160,10 +161,9 @@ async def test_proposals_carry_stage_polarity_weight_and_provenance():
     assert (only.provenance.step, only.provenance.model, len(only.provenance.prompt_hash)) == (5, "scripted", 16)
 
 
-async def test_weights_out_of_range_are_clamped_and_counted():
+async def test_weights_out_of_range_are_refused_and_counted():
     found, _ = await propose([proposal(stage_1=[row(weight=9), row("u", "Other thing entirely", weight=0)])])
-    assert [r.weight for r in found.rubrics] == [3.0, 1.0]
-    assert len(found.refused) == 2
+    assert (found.rubrics, len(found.refused)) == ((), 2)
 
 
 @pytest.mark.parametrize("weight", ["NaN", True, None, "2", float("inf"), 10**400])

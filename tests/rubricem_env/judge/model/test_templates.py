@@ -27,4 +27,3 @@ def test_the_proposing_prompt_states_the_counts_and_the_weights():
 
 def test_a_repair_names_the_missing_indices():
     assert "Missing or unusable: 2, 5." in repair_request([2, 5])
-    assert "Missing or unusable: none, but other indices were given." in repair_request([])
