@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from rubricem_agent.policy.base import Opening
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec
 
 _SECTION = re.compile(r"^<!-- section: ([a-z_]+) -->\n", re.MULTILINE)
@@ -94,7 +95,7 @@ class AgentPrompt(NamedTuple):
     def opening(self, query: Query, *, references: str = "") -> Opening:
         """The user message is the references, if any, then the question, then the required form."""
         form = read_prompt(f"format_{query.answer_format}").text.strip()
-        parts = (references.strip(), query.question.strip(), form)
+        parts = (references.strip(), neutralize(query.question.strip()), form)
         return Opening(self.system, "\n\n".join(part for part in parts if part))
 
 
