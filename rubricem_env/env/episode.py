@@ -11,7 +11,6 @@ The same emissions and results give the same trajectory, byte for byte: nothing 
 """
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
@@ -22,7 +21,14 @@ from rubricem_env.domain.trajectory import Ending, Observation, Origin, Query, S
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
-from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, render_notice, render_observation
+from rubricem_env.tools.render import (
+    CAPS,
+    ObservationCaps,
+    TokenCount,
+    estimate_tokens,
+    render_notice,
+    render_observation,
+)
 
 
 class EpisodeLimits(Frozen):
@@ -93,9 +99,10 @@ class Episode:
         *,
         prompt: str | None = None,
         limits: EpisodeLimits | None = None,
-        count_tokens: Callable[[str], int] = estimate_tokens,
+        count_tokens: TokenCount = estimate_tokens,
         seed: int | None = None,
     ) -> None:
+        """`count_tokens` is the policy's own; without it all limits in tokens are estimates."""
         self.query = query
         self.limits = limits or EpisodeLimits()
         self.ending: Ending | None = None
@@ -177,7 +184,11 @@ class Episode:
                 "no tool call is waiting for a result; call emit() first and observe() on a ToolCall only."
             )
         text, snippet_ids = render_observation(
-            result, first_id=self._snippets_shown + 1, notices=self._notices(call), caps=self.limits.observation
+            result,
+            first_id=self._snippets_shown + 1,
+            notices=self._notices(call),
+            caps=self.limits.observation,
+            count_tokens=self._count_tokens,
         )
         self._snippets_shown += len(snippet_ids)
         record = Observation(status=result.status, call=result.executed or call, snippet_ids=snippet_ids)
