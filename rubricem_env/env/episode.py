@@ -30,6 +30,8 @@ from rubricem_env.tools.render import (
     render_observation,
 )
 
+CALL_SECONDS = 600.0
+
 
 class EpisodeLimits(Frozen):
     """Limits of one episode; the defaults are the paper's (section E.1), and where it names none, ours."""
@@ -45,6 +47,8 @@ class EpisodeLimits(Frozen):
     """The most tokens of the response, which is the policy's text and the tools' answers, without the prompt."""
     max_idle_turns: PositiveCount = 2
     """Emissions in a row without an action that end the episode."""
+    call_seconds: Annotated[float, Field(gt=0)] = CALL_SECONDS
+    """The most seconds of one tool call, with all waiting. Engines and MCP servers have shorter limits of their own."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3
     """On the Nth identical call the policy reads a notice."""
     observation: ObservationCaps = CAPS

@@ -170,6 +170,10 @@ class EpisodeRunner:
         self._searches: list[PatientSearch] = []
         self._tokenizer = load_tokenizer(model)
         self._max_length = max_length
+        limits = settings.limits
+        # A search engine that is away is waited for.
+        patient = limits.call_seconds + settings.outage.patience
+        self._limits = limits.model_copy(update={"call_seconds": patient})
         self._stack = AsyncExitStack()
         self._opening_tools = asyncio.Lock()
         self._toolbox: Toolbox | None = None
@@ -195,7 +199,7 @@ class EpisodeRunner:
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
-                    RolloutContext(policy, toolbox, self._settings.limits, sampling),
+                    RolloutContext(policy, toolbox, self._limits, sampling),
                 )
                 lost = next((search.failure for search in self._searches if search.failure), "")
                 if lost:
