@@ -136,7 +136,8 @@ def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> 
     required = [field for field in listed if field in fields] if isinstance(listed, list) else []
     if len(fields) > MAX_PARAMETERS:
         raise ToolError(
-            f"the tool {name} has {len(fields)} parameters; at most {MAX_PARAMETERS} are read. Leave it out."
+            f"the tool {name} has {len(fields)} parameters; at most {MAX_PARAMETERS} are read. Leave it out with "
+            "`only`."
         )
     for field in fields:
         if not _PARAMETER_NAME.fullmatch(field):
