@@ -29,6 +29,8 @@ from rubricem_records.bank.bank_items import BankItem, StoredItem
 from rubricem_records.files.atomic_files import write_atomic, writing
 
 SNAPSHOT_VERSION = 1
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, SyntaxError, TokenError, zipfile.BadZipFile)
+"""What zipfile and numpy raise for damaged files."""
 
 
 class _Contents(Frozen):

@@ -42,7 +42,7 @@ TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
 MAY_START = "RUBRICEM_MAY_START"
 _PAGE_KEYS = ("JINA_API_KEY", "CRAWL4AI_API_KEY")
 _ENGINE_KEYS = sorted({engine.key for engine in ENGINES.values()})
-_SECRETS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, SEARCH_KEY, TOKEN_VARIABLE)
+TOOL_KEYS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, SEARCH_KEY, TOKEN_VARIABLE)
 _PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""
@@ -88,7 +88,7 @@ async def open_tools(
     """
     refuse_unnamed_programs(config.mounted, environ)
     budget = Meter(config.budget)
-    variables = {*_SECRETS, *(server.token_variable or "" for server in config.mounted)}
+    variables = {*TOOL_KEYS, *(server.token_variable or "" for server in config.mounted)}
     variables |= {name for server in config.mounted for name in server.environment}
     secrets = (environ.get(name, "").strip() for name in sorted(variables))
     redactor = redactor_of(SecretStr(secret) for secret in secrets if secret)

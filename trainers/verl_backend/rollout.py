@@ -103,6 +103,8 @@ class _EngineConversation(TokenConversation):
                 f"the sampling engine gave {len(reply.token_ids)} tokens and {len(logprobs)} log-probabilities; set "
                 "actor_rollout_ref.rollout.calculate_log_probs to true."
             )
+        if not reply.token_ids and not turn.ids:
+            raise ModelError("the sampling engine gave a turn without a token")
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
             if turn.take(token_id, logprob) is not None:
                 return
