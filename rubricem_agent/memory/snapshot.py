@@ -106,17 +106,9 @@ def _read(path: Path) -> tuple[_Contents, Floats]:
             digest = _member(archive, "sha256").tobytes()
     except FileNotFoundError as cause:
         raise FileFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        RuntimeError,
-        SyntaxError,
-        TokenError,
-        zipfile.BadZipFile,
-    ) as cause:
-        raise FileFormatError(f"{path} is not a bank snapshot: {' '.join(str(cause).split())}.") from cause
+    except _UNREADABLE as cause:
+        said = " ".join(str(cause).split())
+        raise FileFormatError(f"{path} is not a bank snapshot: {said}.") from cause
     if _digest(text, vectors) != digest:
         raise FileFormatError(f"{path} is damaged: its contents do not match its hash. Resume from another step.")
     with validating(f"{path} is not a bank snapshot that this release reads (up to version {SNAPSHOT_VERSION})"):
