@@ -24,12 +24,17 @@ def read_text(path: Path, what: str) -> str:
         raise FileFormatError(f"cannot read {path}: {cause}. Give the path of {what}.") from cause
 
 
+def most_read_whole() -> int:
+    """A quarter of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
 def refuse_larger_than_memory(path: Path) -> None:
     """Raise FileFormatError where a file that is to be read whole takes more than a quarter of the machine's memory.
 
     A file of holes has any size and takes no room on a disk.
     """
-    most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    most = most_read_whole()
     size = path.stat().st_size if path.is_file() else 0
     if size > most:
         raise FileFormatError(

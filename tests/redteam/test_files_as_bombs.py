@@ -1,5 +1,6 @@
 """A small file that unfolds into a large one is refused before anything reads it whole."""
 
+import gzip
 import io
 import json
 import shutil
@@ -11,6 +12,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from rubricem_agent.data.question_files import MAX_ROW, stream_rows
 from rubricem_agent.memory.snapshot import open_snapshot
 from rubricem_agent.wiring.tools import open_corpus
 from rubricem_agent.yaml_config import read_yaml
@@ -133,3 +135,13 @@ def test_an_index_loads_no_model_from_a_folder_that_its_manifest_names(index, tm
     (copy / INDEX_FILE).write_text(json.dumps(manifest))
     with pytest.raises(ConfigError, match=r"loads no model\. If you trust that folder, name it: embedder_path"):
         open_corpus(copy)
+
+
+def test_a_packed_row_that_unfolds_is_refused(tmp_path):
+    path = tmp_path / "rows.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(MAX_ROW // 10**7 + 1):
+            file.write(b" " * 10**7)
+    assert path.stat().st_size < MAX_ROW // 100
+    with pytest.raises(FileFormatError, match="more than 100,000,000 bytes, unpacked"):
+        list(stream_rows(path))
