@@ -87,7 +87,7 @@ def test_a_run_that_is_stopped_and_resumed_writes_the_same_log(config, tmp_path)
 @pytest.mark.no_cover
 def test_with_drafts_on_threads_a_resumed_run_has_the_same_digits_to_the_last(tmp_path):
     # What is guessed decides how many tokens a pass draws, and so which rows share it. The policy repeats itself.
-    fields = read_fields(write_config(tmp_path, steps=3), ["checkpoint_every=1", "threads=2", "draft_tokens=3"])
+    fields = read_fields(write_config(tmp_path, steps=3), ["checkpoint_every=1", "threads=2", "rows=64"])
     whole, parts = (LocalConfig.model_validate({**fields, "out": tmp_path / name}, strict=False) for name in "wp")
     rows = [row for row in run(whole) if "encounter" in row]
     run(parts.model_copy(update={"steps": 1}))
