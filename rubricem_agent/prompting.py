@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from rubricem_agent.policy.base import Opening
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec
+from rubricem_env.scaffold.untrusted import neutralize
+from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, check_tool_name
 
 _SECTION = re.compile(r"^<!-- section: ([a-z_]+) -->\n", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
@@ -94,7 +95,7 @@ class AgentPrompt(NamedTuple):
     def opening(self, query: Query, *, references: str = "") -> Opening:
         """The user message is the references, if any, then the question, then the required form."""
         form = read_prompt(f"format_{query.answer_format}").text.strip()
-        parts = (references.strip(), query.question.strip(), form)
+        parts = (references.strip(), neutralize(query.question.strip()), form)
         return Opening(self.system, "\n\n".join(part for part in parts if part))
 
 
@@ -102,6 +103,9 @@ def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold", system: str
     """The rules with those tools described, in the order given; or `system`, of a model that was trained with its own.
 
     Tools that this project does not know are listed by name.
+
+    Raises:
+        ConfigError: a tool's name has other characters than a tool's.
     """
     if system:
         return AgentPrompt(system, prompt_from_text("own", system).hash)
@@ -112,6 +116,10 @@ def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold", system: str
 
 
 def _describe(name: str) -> str:
+    try:
+        check_tool_name(name)
+    except ToolError as refusal:
+        raise ConfigError(str(refusal)) from refusal
     call = f'<call_tool name="{name}">query</call_tool>'
     spec = _SPECS.get(name)
     if spec is None:

@@ -1,6 +1,8 @@
 """Runs the local trainer as a process of its own: names its command, locks its folder, stops it, explains its end."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,10 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from rubricem_agent.wiring.models import MODEL_KEYS
+from rubricem_agent.wiring.tools import TOOL_KEYS
 from rubricem_agent.yaml_config import read_fields, read_yaml
 from rubricem_env.domain.errors import ConfigError, MissingExtraError, UsageError
+from rubricem_env.domain.inputs import read_text
+from rubricem_env.llm.keys import without_keys
 from rubricem_records.files.line_file import LineFile
 from rubricem_records.files.run_lock import lock_folder
 
@@ -36,6 +42,8 @@ class TrainerCommand(NamedTuple):
     steps: int
     module: str = "rubricem_trainers.local.command"
     """The module that Python runs."""
+    keys: tuple[str, ...] = ()
+    """The variables named like keys that it gets."""
 
 
 def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand:
@@ -57,7 +65,20 @@ def read_trainer_command(config: Path, changes: Sequence[str]) -> TrainerCommand
         raise ConfigError(f"{config} does not say where to write; add out: FOLDER, or out=FOLDER to the command.")
     if not isinstance(steps, int) or steps < 1:
         raise ConfigError(f"steps is {steps!r}; give a whole number from 1 up.")
-    return TrainerCommand(config, tuple(changes), Path(out), steps)
+    return TrainerCommand(config, tuple(changes), Path(out), steps, keys=_needed_keys(fields))
+
+
+def _needed_keys(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """The variables that may hold keys of a run's judges and tools; none where both are the almanac's own.
+
+    The settings may name further ones, of MCP servers.
+    """
+    if not fields.keys() & {"judge", "tools", "data"}:
+        return ()
+    written = json.dumps(fields, default=str)
+    if isinstance(tools := fields.get("tools"), str) and Path(tools).is_file():
+        written += read_text(Path(tools), "tool settings")
+    return (*MODEL_KEYS, *TOOL_KEYS, *re.findall(r"\w+", written))
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
@@ -85,7 +106,7 @@ class Trainer:
         with (command.out / ERRORS_FILE).open("wb") as errors:
             process = subprocess.Popen(
                 python_command(command.module, "--config", str(command.config), *command.changes),
-                env=dict(environ),
+                env=without_keys(environ, but=command.keys),
                 stdin=lock.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

@@ -92,6 +92,8 @@ class ToolsConfig(Frozen):
     backend: Literal["offline", "web"] = "offline"
     corpus: Path | None = None
     """Offline: the JSONL file or the folder of the index that is searched; None is the shipped corpus."""
+    embedder_path: Path | None = None
+    """Offline: the folder of the model that embeds queries, for an index that was built with `--embedder-path`."""
     google_search: GoogleSearchConfig = GoogleSearchConfig()
     snippet_search: SnippetSearchConfig = SnippetSearchConfig()
     fetch_page: bool = False
@@ -156,6 +158,7 @@ def load_tools_config(path: Path) -> ToolsConfig:
     return config.model_copy(
         update={
             "corpus": beside(config.corpus),
+            "embedder_path": beside(config.embedder_path),
             "record": beside(config.record),
             "replay": beside(config.replay),
             "cache": config.cache.model_copy(update={"path": beside(config.cache.path)}),

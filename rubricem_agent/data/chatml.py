@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ConfigDict, model_validator
 
+from rubricem_agent.policy.base import Opening
+from rubricem_agent.policy.chat_template import split_template
 from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
@@ -149,30 +151,39 @@ class TokenSample(NamedTuple):
 def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
     """The ids of a sample. Every piece is encoded apart, so that no token spans two authors.
 
-    In the pieces special tokens are plain text, whoever wrote them: only the template writes real ones.
+    In messages and pieces special tokens are plain text, whoever wrote them: only the template writes real ones.
 
     Raises:
-        ConfigError: the chat template does not end an assistant's message with the tokenizer's end token.
+        ConfigError: the chat template drops a message, or ends an answer without the tokenizer's end token.
     """
-    conversation = [message.model_dump() for message in sample.messages]
-    prompt = tokenizer.apply_chat_template(conversation[:2], tokenize=False, add_generation_prompt=True)
-    ids = _encode(tokenizer, prompt, specials=True)
+
+    def render(opening: Opening) -> str:
+        return tokenizer.apply_chat_template(_messages(opening), tokenize=False, add_generation_prompt=True)
+
+    system, user = (message.content.strip() for message in sample.messages[:2])
+    before, between, after = (_encode(tokenizer, part, specials=True) for part in split_template(render))
+    ids = [*before, *_encode(tokenizer, system, specials=False), *between]
+    ids += [*_encode(tokenizer, user, specials=False), *after]
     has_loss = [False] * len(ids)
     for text, is_policy in sample.pieces:
         piece_ids = _encode(tokenizer, text, specials=False)
         ids += piece_ids
         has_loss += [is_policy] * len(piece_ids)
     # What the template puts after an answer, up to and with the end token.
-    probed = [*conversation[:2], {"role": "assistant", "content": _PROBE}]
+    probed = [*_messages(Opening("Rules.", "Question?")), {"role": "assistant", "content": _PROBE}]
     rendered = tokenizer.apply_chat_template(probed, tokenize=False, add_generation_prompt=False)
-    after = _encode(tokenizer, rendered.rpartition(_PROBE)[2], specials=True)
-    if tokenizer.eos_token_id not in after:
+    ending = _encode(tokenizer, rendered.rpartition(_PROBE)[2], specials=True)
+    if tokenizer.eos_token_id not in ending:
         raise ConfigError(
             "the chat template ends an answer without the tokenizer's end token; a model trained so would never "
             "stop. Set the tokenizer's eos_token to the template's, such as <|im_end|>."
         )
-    ending = after[: after.index(tokenizer.eos_token_id) + 1]
+    ending = ending[: ending.index(tokenizer.eos_token_id) + 1]
     return TokenSample(ids + ending, has_loss + [True] * len(ending))
+
+
+def _messages(opening: Opening) -> list[dict[str, str]]:
+    return [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
 
 
 def _encode(tokenizer: ChatTokenizer, text: str, *, specials: bool) -> list[int]:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from rubricem_agent.data.question_files import SourceRow, stream_rows
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.inputs import first_problem
+from rubricem_env.domain.inputs import first_problem, refuse_larger_than_memory
 from rubricem_env.tools.corpus_search import Document
 
 TEXT_FILES = (".txt", ".md", ".markdown", ".rst")
@@ -95,6 +95,7 @@ def read_documents_of(
 def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocument:
     path, name = source
     try:
+        refuse_larger_than_memory(path)
         body = path.read_bytes()
     except OSError as cause:
         raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause

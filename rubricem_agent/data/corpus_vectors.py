@@ -14,7 +14,7 @@ import numpy as np
 
 from rubricem_agent.memory.embed import Embedder, Floats
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.tools.corpus_index import CorpusIndex
+from rubricem_env.tools.corpus_index import CorpusIndex, reading_index
 from rubricem_env.tools.corpus_search import Document
 
 VECTORS_FILE = "vectors.f16"
@@ -92,7 +92,8 @@ class HybridIndex:
         self._embedder = embedder
         self._cells: Any = None
         if (folder / CELLS_FILE).exists():
-            self._cells = faiss.read_index(str(folder / CELLS_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+            with reading_index(folder, FileFormatError):
+                self._cells = faiss.read_index(str(folder / CELLS_FILE), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         else:
             self._vectors = open_vectors(folder, rows=manifest.rows, dimension=embedder.dimension).astype(np.float32)
 

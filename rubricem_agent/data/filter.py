@@ -245,7 +245,7 @@ def harvest(
         max_unknown_citations: as in `find_rejections`.
         flat: as in `find_rejections`.
         max_tokens: longer samples are rejected.
-        count_tokens: None counts four bytes a token: pass the student's tokenizer to be exact.
+        count_tokens: None estimates by script: pass the student's tokenizer to be exact.
     """
     samples: list[ChatSample] = []
     rejected: list[tuple[Trace, tuple[Rejection, ...]]] = []

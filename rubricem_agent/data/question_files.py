@@ -5,14 +5,15 @@ What one row may be is said by `query_in` in `question_rows.py`.
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rubricem_agent.data.base import TeacherTask
 from rubricem_agent.data.question_rows import almanac_question, query_in
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.inputs import read_lines, validating
+from rubricem_env.domain.inputs import most_read_whole, read_lines, validating
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.world.questions import Question
 
@@ -25,6 +26,10 @@ class SourceRow(NamedTuple):
     content: object
     problem: str = ""
     """Why the row could not be read; empty where it could."""
+
+
+MAX_ROW = 100_000_000
+"""Bytes of one line of JSON lines."""
 
 
 def stream_rows(path: Path) -> Iterator[SourceRow]:
@@ -40,14 +45,15 @@ def stream_rows(path: Path) -> Iterator[SourceRow]:
         with gzip.open(path) if name.endswith(".gz") else path.open("rb") as file:
             if name.removesuffix(".gz").endswith(".json") and file.peek(64).lstrip()[:1] == b"[":
                 try:
-                    rows = json.loads(file.read())
+                    rows = json.loads(_read_up_to(file.read, most_read_whole(), path))
                 except (ValueError, RecursionError) as cause:
                     raise FileFormatError(
                         f"{path} begins as a JSON array and is none: {cause}. Was the file cut off?"
                     ) from cause
                 yield from (SourceRow(number, row) for number, row in enumerate(rows, start=1))
                 return
-            for number, line in enumerate(file, start=1):
+            lines = iter(partial(_read_up_to, file.readline, MAX_ROW, path), b"")
+            for number, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
                 try:
@@ -61,6 +67,14 @@ def stream_rows(path: Path) -> Iterator[SourceRow]:
             f"cannot read the data set {path}: {reason}. Give the path of a JSONL file, or hf:OWNER/NAME for one on "
             "the hub."
         ) from cause
+
+
+def _read_up_to(read: Callable[[int], bytes], most: int, path: Path) -> bytes:
+    """What is read in one piece; a packed file may unfold to any size."""
+    piece = read(most + 1)
+    if len(piece) > most:
+        raise FileFormatError(f"{path} has a row or an array of more than {most:,} bytes, unpacked; split it.")
+    return piece
 
 
 _WAY_OUT = "Make it with: rubricem data prepare SOURCE -o FILE"

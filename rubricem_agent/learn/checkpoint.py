@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, UsageError, boundary
+from rubricem_env.domain.inputs import refuse_larger_than_memory
 from rubricem_records.files.atomic_files import flush, write_text
 from rubricem_records.files.file_hash import sha256
 
@@ -66,6 +67,7 @@ class Checkpoint(Frozen):
 
     def read_json(self, name: str) -> Any:
         """A part that was written by `json_part`."""
+        refuse_larger_than_memory(self.path(name))
         return json.loads(self.path(name).read_text(encoding="utf-8"))
 
     @contextmanager

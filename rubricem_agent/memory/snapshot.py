@@ -5,13 +5,15 @@ reflections pass the write gate.
 """
 
 import hashlib
-import io
+import math
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from tokenize import TokenError
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from rubricem_agent.memory.bank import RubricBank
@@ -20,13 +22,15 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError, UsageError
-from rubricem_env.domain.inputs import read_text, validating
+from rubricem_env.domain.inputs import read_text, refuse_larger_than_memory, validating
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.bank.bank_items import BankItem, StoredItem
 from rubricem_records.files.atomic_files import write_atomic, writing
 
 SNAPSHOT_VERSION = 1
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, SyntaxError, TokenError, zipfile.BadZipFile)
+"""What zipfile and numpy raise for damaged files."""
 
 
 class _Contents(Frozen):
@@ -94,19 +98,42 @@ def _stored(described: _Contents, vectors: Floats) -> list[StoredItem]:
 
 
 def _read(path: Path) -> tuple[_Contents, Floats]:
+    refuse_larger_than_memory(path)
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            text = file["contents"].tobytes()
-            vectors = file["vectors"]
-            digest = file["sha256"].tobytes()
+        with zipfile.ZipFile(path) as archive:
+            text = _member(archive, "contents").tobytes()
+            vectors = _member(archive, "vectors")
+            digest = _member(archive, "sha256").tobytes()
     except FileNotFoundError as cause:
         raise FileFormatError(f"there is no bank snapshot {path}; a checkpoint needs the bank of its step.") from cause
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as cause:
-        raise FileFormatError(f"{path} is not a bank snapshot: {cause}.") from cause
+    except _UNREADABLE as cause:
+        said = " ".join(str(cause).split())
+        raise FileFormatError(f"{path} is not a bank snapshot: {said}.") from cause
     if _digest(text, vectors) != digest:
         raise FileFormatError(f"{path} is damaged: its contents do not match its hash. Resume from another step.")
     with validating(f"{path} is not a bank snapshot that this release reads (up to version {SNAPSHOT_VERSION})"):
         return _Contents.model_validate_json(text), vectors
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """An array of the file. None is stored compressed, so that none unfolds, and its header claims what is there.
+
+    Raises:
+        ValueError: it is another kind of file.
+    """
+    stored = archive.getinfo(f"{name}.npy")
+    if stored.compress_type != zipfile.ZIP_STORED or stored.file_size != stored.compress_size:
+        raise ValueError(f"{name} is compressed, and may unfold to any size")
+    with archive.open(stored) as file:
+        major, _ = np.lib.format.read_magic(file)
+        if major != 1:
+            raise ValueError(f"{name} has an array format of another release")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        expected = np.dtype(np.float32 if name == "vectors" else np.uint8)
+        held = stored.file_size - file.tell()
+        if dtype != expected or is_fortran or math.prod(shape) * dtype.itemsize != held:
+            raise ValueError(f"{name} claims {dtype} in the shape {str(shape)[:60]}, which its {held} bytes are not")
+        return np.frombuffer(file.read(held), dtype=dtype).reshape(shape)
 
 
 def _digest(text: bytes, vectors: Floats) -> bytes:

@@ -137,6 +137,10 @@ class Drafts:
         self._recent: dict[tuple[int, ...], int] = {}
         self._older: dict[tuple[int, ...], int] = {}
 
+    def forget(self) -> None:
+        """Forget everything, so that what is guessed next depends on what is learnt next alone."""
+        self._recent, self._older = {}, {}
+
     def learn(self, ids: Sequence[int], start: int) -> None:
         """Remember what ids[start:] followed."""
         for end in range(start, len(ids)):
@@ -206,12 +210,13 @@ Draw = tuple[int, float]
 class Batcher:
     """One model for many conversations. Jobs join and leave between steps; the model runs in its own thread.
 
-    With `on_one_core` torch uses one core in that thread; with `drafts` a pass draws several tokens of a row.
+    With `on_one_core` torch uses one core in that thread; with `drafts` a pass draws several tokens of a row. The
+    drafts are its own: shared with another thread, they would depend on which one is faster.
     """
 
     def __init__(self, decoder: RowDecoder, *, on_one_core: bool = False, drafts: Drafts | None = None) -> None:
         self._decoder = decoder
-        self._drafts = drafts if decoder.can_rewind else None
+        self.drafts = drafts if decoder.can_rewind else None
         self._jobs: dict[int, Job] = {}
         self._thread = ThreadPoolExecutor(1, "decode", partial(torch.set_num_threads, 1) if on_one_core else None)
         self._task: asyncio.Task[None] | None = None
@@ -287,11 +292,11 @@ class Batcher:
 
     def _draft(self, job: Job) -> list[int]:
         """Guesses of a row's next tokens, as far as they fit into its cache."""
-        if self._drafts is None:
+        if self.drafts is None:
             return []
-        self._drafts.learn(job.ids, job.row.learnt)
+        self.drafts.learn(job.ids, job.row.learnt)
         job.row.learnt = len(job.ids)
-        return self._drafts.guess(job.ids)[: self._decoder.max_length - len(job.ids)]
+        return self.drafts.guess(job.ids)[: self._decoder.max_length - len(job.ids)]
 
     def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
         """Copy the shared prefix from the cache of an earlier job; wait while that job still prefills it.
@@ -389,8 +394,10 @@ class LocalPolicy:
         each = -(-rows // threads)
         self.max_length = max_positions(model.config, max_length)
         decoders = [open_decoder(model, rows=each, max_length=self.max_length) for _ in range(threads)]
-        drafts = Drafts(draft_tokens) if draft_tokens else None
-        self.batchers = [Batcher(decoder, on_one_core=threads > 1, drafts=drafts) for decoder in decoders]
+        self.batchers = [
+            Batcher(decoder, on_one_core=threads > 1, drafts=Drafts(draft_tokens) if draft_tokens else None)
+            for decoder in decoders
+        ]
         self.tokenizer = tokenizer
         self.name = name
         self._free = [(row, index) for row in reversed(range(each)) for index in reversed(range(threads))]
@@ -401,6 +408,16 @@ class LocalPolicy:
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
+
+    def forget_drafts(self) -> None:
+        """Guess as a new policy does; call it between turns.
+
+        Guesses decide how many tokens a pass draws, so which rows share a pass, and with it the last digits of
+        log-probabilities. A run that forgets them where it can be resumed has the same digits after a resume.
+        """
+        for batcher in self.batchers:
+            if batcher.drafts is not None:
+                batcher.drafts.forget()
 
     async def aclose(self) -> None:
         for batcher in self.batchers:

@@ -98,7 +98,7 @@ class TextConversation:
                     while await self._read(turn, usages=usages, max_tokens=max_tokens):
                         pass
                     # A continued stream may be blank; a whole turn that nobody can see is no turn of the policy.
-                    if usages and (turn.text or turn.end == "length") and not has_visible_text(turn.text):
+                    if usages and not has_visible_text(turn.text):
                         raise ModelError("the server streamed a reply without text", is_retryable=True)
                 finally:
                     self._has_shown = bool(turn.text)

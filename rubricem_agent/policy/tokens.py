@@ -1,33 +1,32 @@
 """Token mode: the tokenizer of a policy, one turn as its tokens arrive, and a conversation of ids.
 
-Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. Trusted
-text, the chat template and our own rules, may contain special tokens. Foreign text, the question with its references
-and all tool output, is tokenised with every special token disabled, so it cannot become one. A conversation is only
-appended to and never tokenised again.
+Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. The chat
+template alone may write control tokens. Every message and all tool output is tokenised with each of them disabled,
+whatever it is called, so it cannot become one. A conversation is only appended to and never tokenised again.
 """
 
 import codecs
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch
+from rubricem_agent.policy.chat_template import ApplyTemplate, split_template
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import Usage
+from rubricem_env.scaffold.grammar import RESERVED
 from rubricem_env.scaffold.parser import parse_turn
 
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _HIDDEN = (byte for byte in range(256) if byte not in _PRINTABLE)
 BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + index): byte for index, byte in enumerate(_HIDDEN)}
 """The byte of each character in byte-level vocabularies: itself where printable, else from U+0100 on."""
-ApplyTemplate = Callable[[Opening], str]
-"""Renders system and user message up to where the assistant begins."""
-# Placeholders in the private use area, which show where the template puts each message.
-_SYSTEM = "\ue000system\ue001"
-_USER = "\ue000user\ue001"
+_TAG_OF_SCAFFOLD = re.compile(rf"\s*</?(?:{'|'.join(RESERVED)})\b[^<>]*>?\s*")
+_WORDS = re.compile(r"(?:[^\W_]|[\s\u2581])*")
 
 
 class PolicyTokenizer:
@@ -40,15 +39,22 @@ class PolicyTokenizer:
             ConfigError: the vocabulary cannot spell every byte.
         """
         described = json.loads(backend.to_str())
-        # Added tokens that are not special, such as tags that a policy was taught as one token, stay: fine-tuning and
-        # every server read the frame of an observation with them, and foreign text has its own tags neutralized.
-        described["added_tokens"] = [token for token in described["added_tokens"] if not token["special"]]
+        added = described["added_tokens"]
+        described["added_tokens"] = [token for token in added if not _is_control(token)]
         self.end_ids = end_ids
         self._trusted = backend
         self._foreign = Tokenizer.from_str(json.dumps(described))
         self._template = template
         has_fallback = bool(described["model"].get("byte_fallback"))
         self._token_bytes = _vocabulary_bytes(backend, _fallback_bytes if has_fallback else _level_bytes)
+        # The model itself may know a control token as a word, and make it of text that spells it.
+        letters = {spelt: token_id for token_id, spelt in enumerate(self._token_bytes) if len(spelt) == 1}
+        spellings = ((token["id"], self._token_bytes[token["id"]]) for token in added if _is_control(token))
+        self._spelt = {
+            token_id: [letters[bytes([byte])] for byte in spelt if bytes([byte]) in letters]
+            for token_id, spelt in spellings
+            if len(spelt) > 1
+        }
 
     @property
     def size(self) -> int:
@@ -60,16 +66,16 @@ class PolicyTokenizer:
         Raises:
             ConfigError: the chat template drops or changes the messages.
         """
-        before, system, rest = self._template(Opening(_SYSTEM, _USER)).partition(_SYSTEM)
-        between, user, after = rest.partition(_USER)
-        if not (system and user):
-            raise ConfigError("the chat template does not show the system and the user message; use one that does.")
-        ids = self._encode_trusted(before + opening.system.strip() + between)
-        return [*ids, *self.encode_foreign(opening.user.strip()), *self._encode_trusted(after)]
+        before, between, after = map(self._encode_trusted, split_template(self._template))
+        system, user = map(self.encode_foreign, (opening.system.strip(), opening.user.strip()))
+        return [*before, *system, *between, *user, *after]
 
     def encode_foreign(self, text: str) -> list[int]:
-        """Ids of text that is not ours; it never becomes a special token."""
-        return list(self._foreign.encode(text, add_special_tokens=False).ids)
+        """Ids of a message or of tool text; it never becomes a control token."""
+        ids: list[int] = self._foreign.encode(text, add_special_tokens=False).ids
+        if self._spelt.keys().isdisjoint(ids):
+            return ids
+        return [letter for token_id in ids for letter in self._spelt.get(token_id, (token_id,))]
 
     def count(self, text: str) -> int:
         return len(self.encode_foreign(text))
@@ -84,6 +90,16 @@ class PolicyTokenizer:
 
     def _encode_trusted(self, text: str) -> list[int]:
         return list(self._trusted.encode(text, add_special_tokens=False).ids)
+
+
+def _is_control(token: Mapping[str, Any]) -> bool:
+    """Whether text may not become this added token: it is special, or neither words nor a tag of the scaffold.
+
+    Tags that a policy was taught as one token stay: fine-tuning and every server read the frame of an observation with
+    them, and foreign text has its own tags neutralized.
+    """
+    content = token["content"]
+    return token["special"] or not (_WORDS.fullmatch(content) or _TAG_OF_SCAFFOLD.fullmatch(content))
 
 
 def _level_bytes(written: str) -> bytes | None:

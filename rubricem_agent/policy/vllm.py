@@ -150,6 +150,10 @@ class _ServedConversation(TokenConversation):
             if left <= 0:
                 return
             needs_more = await self._follow(turn, prompt, usages=usages, max_tokens=left)
+        if not turn.ids and turn.end == "stopped":
+            # A policy that says nothing draws its end token; this is no turn of it.
+            turn.end = None
+            raise ModelError("the server ended the turn without a token", is_retryable=True)
 
     async def _follow(self, turn: TokenTurn, prompt: list[int], *, usages: list[Usage], max_tokens: int) -> bool:
         """Add one stream to the turn and its cost to `usages`; whether it ended at a stop string inside the turn.

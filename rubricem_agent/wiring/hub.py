@@ -54,6 +54,11 @@ def plan_upload(source: Path) -> tuple[str, dict[str, bytes | Path]]:
             "its part, such as RUN/model, RUN/record or the bank.npz of a checkpoint."
         )
     own = source / CARD
+    if linked := [path for path in (own, *files.values()) if isinstance(path, Path) and path.is_symlink()]:
+        raise FileFormatError(
+            f"{linked[0]} is a link, and what it leads to may be no part of {source}; only files of the folder are "
+            "sent. Put a copy in its place."
+        )
     text = read_text(own, "a card") if own.is_file() else package_text("rubricem_agent", "cards", f"{kind}.md")
     rows = "".join(f"| {name} | {value} |\n" for name, value in origin_of(source.resolve()).items())
     return kind, {CARD: f"{text.rstrip()}\n\n## Where it is from\n\n| | |\n|---|---|\n{rows}".encode(), **files}

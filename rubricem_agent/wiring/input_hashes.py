@@ -17,7 +17,7 @@ from rubricem_records.files.file_hash import sha256
 
 _WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
     {
-        **dict.fromkeys(("corpus", "replay", "record", "cache", "budget", "timeout", "total"), True),
+        **dict.fromkeys(("corpus", "embedder_path", "replay", "record", "cache", "budget", "timeout", "total"), True),
         "google_search": {"rates": True, "fee": True, "then": {"__all__": {"rates", "fee"}}},
         "snippet_search": {"rates": True, "fee": True, "then": {"__all__": {"rates", "fee"}}},
         "remote": {"concurrency", "timeout"},

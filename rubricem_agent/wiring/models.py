@@ -61,6 +61,8 @@ _OPENAI_HOST = "api.openai.com"
 _ANTHROPIC_HOST = "api.anthropic.com"
 _HOME_KEYS = MappingProxyType({_OPENAI_HOST: OPENAI_KEY, _ANTHROPIC_HOST: ANTHROPIC_KEY})
 _GEMINI_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+MODEL_KEYS = (OPENAI_KEY, ANTHROPIC_KEY, *_GEMINI_KEYS, POLICY_KEY, JUDGE_KEY, TEACHER_KEY)
+"""The variables that hold keys of models."""
 _GEMINI_HOST = "generativelanguage.googleapis.com"
 
 

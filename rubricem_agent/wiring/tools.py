@@ -42,7 +42,7 @@ TOKEN_VARIABLE = "RUBRICEM_TOOLS_TOKEN"
 MAY_START = "RUBRICEM_MAY_START"
 _PAGE_KEYS = ("JINA_API_KEY", "CRAWL4AI_API_KEY")
 _ENGINE_KEYS = sorted({engine.key for engine in ENGINES.values()})
-_SECRETS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, SEARCH_KEY, TOKEN_VARIABLE)
+TOOL_KEYS = (*_ENGINE_KEYS, "GOOGLE_API_KEY", *_PAGE_KEYS, SEARCH_KEY, TOKEN_VARIABLE)
 _PAGE_TOOLS = frozenset({FETCH_PAGE_SPEC.name, OPEN_SPEC.name, FIND_SPEC.name})
 _PATH = "/mcp"
 """The path of `rubricem tools serve`."""
@@ -88,7 +88,7 @@ async def open_tools(
     """
     refuse_unnamed_programs(config.mounted, environ)
     budget = Meter(config.budget)
-    variables = {*_SECRETS, *(server.token_variable or "" for server in config.mounted)}
+    variables = {*TOOL_KEYS, *(server.token_variable or "" for server in config.mounted)}
     variables |= {name for server in config.mounted for name in server.environment}
     secrets = (environ.get(name, "").strip() for name in sorted(variables))
     redactor = redactor_of(SecretStr(secret) for secret in secrets if secret)
@@ -109,7 +109,11 @@ async def open_tools(
                 store=(store or open_cache(config)) if config.cache.enabled else None,
             )
         else:
-            own = offline_toolbox(open_corpus(config.corpus)) if config.corpus else shipped_toolbox()
+            own = (
+                offline_toolbox(open_corpus(config.corpus, config.embedder_path))
+                if config.corpus
+                else shipped_toolbox()
+            )
         mounted = []
         for server in config.mounted:
             try:
@@ -124,8 +128,14 @@ async def open_tools(
         yield OpenTools(toolbox, joined.specs, budget, redactor)
 
 
-def open_corpus(path: Path) -> DocumentSearch:
-    """The documents of a JSONL file, in memory, or those of an index in a folder, by meaning too if it has vectors."""
+def open_corpus(path: Path, embedder_path: Path | None = None) -> DocumentSearch:
+    """The documents of a JSONL file, in memory, or those of an index in a folder, by meaning too if it has vectors.
+
+    `embedder_path` is the folder of its embedder: an index may name one, and loads none.
+
+    Raises:
+        ConfigError: the index was built with the embedder of a folder, and none is given.
+    """
     if not path.is_dir():
         return Corpus.from_jsonl(path)
     words = open_index(path)
@@ -134,7 +144,12 @@ def open_corpus(path: Path) -> DocumentSearch:
         return words
     with requires_extra("documents", "searching by meaning"):
         from rubricem_agent.data.corpus_vectors import HybridIndex
-    embedder = build_embedder(built.embedder, Path(built.embedder_path) if built.embedder_path else None)
+    if built.embedder_path and embedder_path is None:
+        raise ConfigError(
+            f"the index {path} was built with the embedder {built.embedder} of the folder {built.embedder_path[:200]}; "
+            "an index loads no model. If you trust that folder, name it: embedder_path = FOLDER in the tool settings."
+        )
+    embedder = build_embedder(built.embedder, embedder_path)
     return HybridIndex(words, path, embedder)
 
 

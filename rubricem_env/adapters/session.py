@@ -16,7 +16,7 @@ from rubricem_env.domain.base import STAGES, Span, Stage
 from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
-from rubricem_env.env.episode import Episode, Finished
+from rubricem_env.env.episode import Finished
 from rubricem_env.env.rewards import GatheringScorer, RewardMode, score_info, score_step, stages_to_score, step_reward
 from rubricem_env.env.spec import EnvSpec, Prompt, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
@@ -25,6 +25,7 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
+from rubricem_env.tools.render import TokenCount, estimate_tokens
 from rubricem_env.world.offline import offline_queries
 
 
@@ -36,7 +37,7 @@ class EpisodeSession:
         self.query = query
         self.prompt = env_spec.prompt(query)
         self.judgement: Judgement | None = None
-        self._episode = Episode(query, prompt=self.prompt, limits=env_spec.limits, seed=seed)
+        self._episode = env_spec.open_episode(query, self.prompt, seed=seed)
 
     @property
     def trajectory(self) -> Trajectory:
@@ -140,6 +141,7 @@ def offline_env_spec(
     group_size: int = 1,
     patience: float = 600.0,
     prompt: Prompt = question_prompt,
+    count_tokens: TokenCount = estimate_tokens,
     system: str = "",
 ) -> EnvSpec:
     """A spec over the shipped tools. `group_size` attempts at a question are judged together.
@@ -152,4 +154,6 @@ def offline_env_spec(
     """
     chosen = offline_queries() if queries is None else tuple(queries)
     scorer = GatheringScorer(offline_scorer(chosen), group_size, patience=patience)
-    return make_env_spec(queries=chosen, reward=reward, scorer=scorer, prompt=prompt, system=system)
+    return make_env_spec(
+        queries=chosen, reward=reward, scorer=scorer, prompt=prompt, count_tokens=count_tokens, system=system
+    )

@@ -13,7 +13,7 @@ from rubricem_env.adapters.session import require_tested, turn_rewards
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.env.episode import Continue, Episode, Finished
+from rubricem_env.env.episode import Continue, Finished
 from rubricem_env.env.spec import EnvSpec
 from rubricem_env.env.step import advance, step_info
 
@@ -85,7 +85,7 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
         """One episode in chat messages, each observation a user message. verifiers handles a model's failure."""
         system, prompt = self.resolve_text_prompt(data)
         query = self.research.query(data.query_key)
-        episode = Episode(query, prompt=prompt, limits=self.research.limits)
+        episode = self.research.open_episode(query, prompt)
         messages = [{"role": "system", "content": system}] if system else []
         reply: Continue | Finished = Continue(self.research.prompt(query) if prompt is None else prompt)
         http = httpx.AsyncClient(verify=TLS)

@@ -3,6 +3,7 @@
 `package_text` reads what is part of the package.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -16,10 +17,30 @@ from rubricem_env.domain.errors import ConfigError, FileFormatError, UsageError
 
 def read_text(path: Path, what: str) -> str:
     """The text of a file; raises FileFormatError, which asks for the path of `what`, where it cannot be read."""
+    refuse_larger_than_memory(path)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {path}: {cause}. Give the path of {what}.") from cause
+
+
+def most_read_whole() -> int:
+    """A quarter of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+def refuse_larger_than_memory(path: Path) -> None:
+    """Raise FileFormatError where a file that is to be read whole takes more than a quarter of the machine's memory.
+
+    A file of holes has any size and takes no room on a disk.
+    """
+    most = most_read_whole()
+    size = path.stat().st_size if path.is_file() else 0
+    if size > most:
+        raise FileFormatError(
+            f"{path} has {size:,} bytes; a file that is read whole may have {most:,} on this machine, a quarter of its "
+            "memory. Split it, or use a larger machine."
+        )
 
 
 def package_text(package: str, *path: str) -> str:

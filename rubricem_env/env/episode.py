@@ -11,7 +11,6 @@ The same emissions and results give the same trajectory, byte for byte: nothing 
 """
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
@@ -32,7 +31,16 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
-from rubricem_env.tools.render import CAPS, ObservationCaps, estimate_tokens, render_notice, render_observation
+from rubricem_env.tools.render import (
+    CAPS,
+    ObservationCaps,
+    TokenCount,
+    estimate_tokens,
+    render_notice,
+    render_observation,
+)
+
+CALL_SECONDS = 600.0
 
 
 class EpisodeLimits(Frozen):
@@ -49,6 +57,8 @@ class EpisodeLimits(Frozen):
     """The most tokens of the response, which is the policy's text and the tools' answers, without the prompt."""
     max_idle_turns: PositiveCount = 2
     """Emissions in a row without an action that end the episode."""
+    call_seconds: Annotated[float, Field(gt=0)] = CALL_SECONDS
+    """The most seconds of one tool call, with all waiting. Engines and MCP servers have shorter limits of their own."""
     repeat_notice_at: Annotated[int, Field(ge=2)] = 3
     """On the Nth identical call the policy reads a notice."""
     observation: ObservationCaps = CAPS
@@ -103,9 +113,10 @@ class Episode:
         *,
         prompt: str | None = None,
         limits: EpisodeLimits | None = None,
-        count_tokens: Callable[[str], int] = estimate_tokens,
+        count_tokens: TokenCount = estimate_tokens,
         seed: int | None = None,
     ) -> None:
+        """`count_tokens` is the policy's own; without it all limits in tokens are estimates."""
         self.query = query
         self.limits = limits or EpisodeLimits()
         self.ending: Ending | None = None
@@ -187,7 +198,11 @@ class Episode:
                 "no tool call is waiting for a result; call emit() first and observe() on a ToolCall only."
             )
         text, snippet_ids = render_observation(
-            result, first_id=self._snippets_shown + 1, notices=self._notices(call), caps=self.limits.observation
+            result,
+            first_id=self._snippets_shown + 1,
+            notices=self._notices(call),
+            caps=self.limits.observation,
+            count_tokens=self._count_tokens,
         )
         self._snippets_shown += len(snippet_ids)
         record = Observation(

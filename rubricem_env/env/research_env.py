@@ -16,6 +16,7 @@ from rubricem_env.env.spec import Prompt, kind_of, make_env_spec, question_promp
 from rubricem_env.env.step import take_step
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.render import TokenCount, estimate_tokens
 
 Info = dict[str, Any]
 
@@ -44,10 +45,17 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         reward: RewardMode = "none",
         scorer: Scorer | None = None,
         prompt: Prompt = question_prompt,
+        count_tokens: TokenCount = estimate_tokens,
         render_mode: str | None = None,
     ) -> None:
         self.env_spec = make_env_spec(
-            queries=queries, toolbox=toolbox, limits=limits, reward=reward, scorer=scorer, prompt=prompt
+            queries=queries,
+            toolbox=toolbox,
+            limits=limits,
+            reward=reward,
+            scorer=scorer,
+            prompt=prompt,
+            count_tokens=count_tokens,
         )
         self.render_mode = render_mode
         self.observation_space = self.action_space = AnyText()
@@ -62,7 +70,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         query = choose_query(options or {}, self.env_spec.queries, self.np_random)
         prompt = self.env_spec.prompt(query)
-        self._episode = Episode(query, prompt=prompt, limits=self.env_spec.limits, seed=seed)
+        self._episode = self.env_spec.open_episode(query, prompt, seed=seed)
         return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:

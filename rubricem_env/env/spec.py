@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.rewards import RewardMode, Scorer, check_reward
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.render import TokenCount, estimate_tokens
 from rubricem_env.world.offline import offline_queries, shipped_toolbox
 
 Prompt = Callable[[Query], str]
@@ -30,8 +31,14 @@ class EnvSpec(NamedTuple):
     reward: RewardMode
     scorer: Scorer | None
     prompt: Prompt
+    count_tokens: TokenCount = estimate_tokens
+    """The policy's tokenizer counts: all limits in tokens are in its own, so that no page uses up an episode."""
     system: str = ""
     """The rules of the scaffold, as a system message before the prompt; the adapters of chat libraries send it."""
+
+    def open_episode(self, query: Query, prompt: str | None, *, seed: int | None = None) -> Episode:
+        """A new episode within the limits."""
+        return Episode(query, prompt=prompt, limits=self.limits, count_tokens=self.count_tokens, seed=seed)
 
     def query(self, key: str) -> Query:
         """A question by its key, which names it in a library's data sets.
@@ -56,6 +63,7 @@ def make_env_spec(
     reward: RewardMode = "none",
     scorer: Scorer | None = None,
     prompt: Prompt = question_prompt,
+    count_tokens: TokenCount = estimate_tokens,
     system: str = "",
 ) -> EnvSpec:
     """An environment's spec; the defaults are the shipped almanac, the paper's limits and no reward.
@@ -72,6 +80,10 @@ def make_env_spec(
         )
     if limits is not None and not isinstance(limits, EpisodeLimits):
         raise UsageError(f"limits is {kind_of(limits)}; it must be EpisodeLimits. Write EpisodeLimits(max_calls=...).")
+    if not callable(count_tokens):
+        raise UsageError(
+            f"count_tokens is {kind_of(count_tokens)}; it must be a function of a text that gives its number of tokens."
+        )
     if not callable(prompt):
         raise UsageError(f"prompt is {kind_of(prompt)}; it must be a function, such as lambda query: query.question.")
 
@@ -90,6 +102,7 @@ def make_env_spec(
         reward,
         scorer,
         checked,
+        count_tokens,
         system,
     )
 

@@ -1,14 +1,16 @@
 """One step of an episode: the emission, the tool call and, if requested, the reward."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rubricem_env.domain.errors import ToolError, boundary
-from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult, ToolStatus
-from rubricem_env.env.episode import Continue, Episode, Finished
+from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult
+from rubricem_env.env.episode import CALL_SECONDS, Continue, Episode, Finished
 from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, step_reward
 from rubricem_env.llm.tracing import note_result, span
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.failures import result_of_failure
 
 
 class StepOutcome(NamedTuple):
@@ -30,20 +32,27 @@ class StepOutcome(NamedTuple):
 async def advance(episode: Episode, toolbox: Toolbox, text: str, *, thought: str = "") -> Continue | Finished:
     """Give the policy's text to the episode, make its tool call, and return what the policy reads next."""
     reply = episode.emit(text, thought=thought)
-    return episode.observe(await call_tool(toolbox, reply)) if isinstance(reply, ToolCall) else reply
+    if not isinstance(reply, ToolCall):
+        return reply
+    return episode.observe(await call_tool(toolbox, reply, seconds=episode.limits.call_seconds))
 
 
-async def call_tool(toolbox: Toolbox, call: ToolCall) -> ToolResult:
-    """The toolbox's answer. If it raises, against its contract, the policy reads an error and the episode continues."""
+async def call_tool(toolbox: Toolbox, call: ToolCall, *, seconds: float = CALL_SECONDS) -> ToolResult:
+    """The toolbox's answer.
+
+    If it raises, against its contract, or does not answer within `seconds`, the policy reads an error and the episode
+    continues. A tool that blocks the event loop cannot be stopped.
+    """
     try:
         # A name that is no tool's is the policy's text, which no trace has unless it is asked for.
         name = call.name if call.name in toolbox.names else "unknown"
         with span("execute_tool", name) as called, boundary(ToolError, f"call {call.name}"):
-            result = await toolbox.call(call)
+            async with asyncio.timeout(seconds):
+                result = await toolbox.call(call)
             note_result(called, call, result)
             return result
     except ToolError as failure:
-        return ToolResult(status=ToolStatus.ERROR, message=str(failure))
+        return result_of_failure(failure)
 
 
 async def take_step(

@@ -26,6 +26,7 @@ from rubricem_env.env.spec import Prompt, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.render import TokenCount, estimate_tokens
 
 Texts = tuple[str, ...]
 Infos = dict[str, Any]
@@ -55,13 +56,20 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         reward: RewardMode = "none",
         scorer: Scorer | None = None,
         prompt: Prompt = question_prompt,
+        count_tokens: TokenCount = estimate_tokens,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise UsageError(f"num_envs is {num_envs}; a vector environment needs at least one episode.")
         self.num_envs = num_envs
         self.env_spec = make_env_spec(
-            queries=queries, toolbox=toolbox, limits=limits, reward=reward, scorer=scorer, prompt=prompt
+            queries=queries,
+            toolbox=toolbox,
+            limits=limits,
+            reward=reward,
+            scorer=scorer,
+            prompt=prompt,
+            count_tokens=count_tokens,
         )
         self.render_mode = render_mode
         self.single_observation_space = self.single_action_space = AnyText()
@@ -87,7 +95,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
                 rng = self.np_random if given is None else np.random.default_rng(given)
                 query = choose_query(options, self.env_spec.queries, rng)
                 prompt = self.env_spec.prompt(query)
-                self._episodes[index] = Episode(query, prompt=prompt, limits=self.env_spec.limits, seed=given)
+                self._episodes[index] = self.env_spec.open_episode(query, prompt, seed=given)
                 self._paid[index] = ()
                 info = {"query_key": query.key, "answer_format": query.answer_format.value}
                 infos = self._add_info(infos, info, index)

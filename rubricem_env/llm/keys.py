@@ -4,7 +4,8 @@ A key is a SecretStr. It is read from a given mapping, such as `os.environ`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from urllib.parse import quote, quote_plus
 
 from pydantic import SecretStr
@@ -27,6 +28,14 @@ def read_secret(environ: Mapping[str, str], *names: str, purpose: str) -> Secret
         if value:
             return SecretStr(value)
     raise ConfigError(f"{purpose} needs a key; set {' or '.join(names)} in the environment.")
+
+
+_CREDENTIAL = re.compile(r"SECRET|PASSW|CREDENTIAL|(?:KEY|KEYS|TOKEN|TOKENS|PAT|AUTH)\Z", re.IGNORECASE)
+
+
+def without_keys(environ: Mapping[str, str], *, but: Collection[str] = ()) -> dict[str, str]:
+    """The environment of a child process: every variable but those named like keys, and of these the needed ones."""
+    return {name: value for name, value in environ.items() if name in but or not _CREDENTIAL.search(name)}
 
 
 Redactor = Callable[[str], str]

@@ -2,6 +2,7 @@
 
 import html
 import re
+from ipaddress import ip_network
 from urllib.parse import unquote
 
 from rubricem_env.scaffold.copies import ShownText
@@ -35,6 +36,7 @@ _IP = re.compile(
     r"|\.\d)",
     _FLAGS,
 )
+_PREFIX = re.compile(r"/\d{1,2}(?![\w/?#%:]|\.\w)", re.ASCII)
 _RESTRICTED = re.compile(
     r"(?:^|\.)(?:gov|edu|mil|int|europa\.eu|(?:gov|ac|edu|nhs|gc|gob|gouv|go|mil)\.[a-z]{2}|gc\.ca|gouv\.fr"
     r"|admin\.ch)$",
@@ -66,10 +68,23 @@ def find_address(text: str, shown: ShownText | None) -> str | None:
     if locator is not None:
         return locator[0]
     for ip in _IP.finditer(folded):
+        if _is_private_network(ip[0], folded[ip.end() : ip.end() + _WINDOW]):
+            continue
         octets = [int(part) for part in ip[0].split(".")]
         if max(octets) <= 255 and sum(octet > 9 for octet in octets) > 0:
             return ip[0]
     return next((dotted[0] for dotted in _DOTTED.finditer(folded) if _is_address(dotted, folded, shown)), None)
+
+
+def _is_private_network(address: str, after: str) -> bool:
+    """Whether it is written as a network that stands for itself, such as 10.0.0.0/8: no page is fetched from there."""
+    prefix = _PREFIX.match(after)
+    if prefix is None:
+        return False
+    try:
+        return ip_network(f"{address}{prefix[0]}").is_private
+    except ValueError:
+        return False
 
 
 def _is_address(dotted: re.Match[str], text: str, shown: ShownText | None) -> bool:

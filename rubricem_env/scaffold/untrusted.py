@@ -47,12 +47,21 @@ def _any_of(tokens: Mapping[str, str]) -> str:
     return "|".join(f"{letter}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
 
 
-_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names(RESERVED)}|{_any_of(CONTROL_TAGS)})(?![\w-])"
+_CLOSE = "(?=[>\uff1e\ufe65\u203a])"
+_SHAPES = (
+    rf"[a-z\d]++(?:_[a-z\d]++)++{_CLOSE}|[a-z]++:\w++{_CLOSE}|\w++(?=\|[>\uff1e])"
+    rf"|(?-i:d?[A-Z][A-Z\d]+){_CLOSE}|[^\x00-\x7f]{{1,8}}+{_CLOSE}"
+)
+"""Tags as models have them and HTML has not, whatever the name and without attributes: <a_b>, <a:b>, <a|>, <AB>."""
+_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names(RESERVED)}|{_any_of(CONTROL_TAGS)}|{_SHAPES})(?![\w-])"
 _BAR = rf"{GAP}[|\uff5c]"
 _BRACKET = rf"/?(?:{_any_of(CONTROL_BRACKETS)})\]|\|(?:system|user|assistant|tool|endofturn)\|\]|e~\["
 # <tag ...>, <|special|>, [INST]; a look-ahead leaves all but the opener and its backslashes alone.
-_INJECTIONS = {**dict.fromkeys(_OPENERS, f"{_TAG_BODY}|{_BAR}"), "[": _BRACKET, "]": r"~[!b]"}
-_CONTROL = rf"{GAP}/?{GAP}(?:{_any_of(CONTROL_TAGS)})(?![\w-])|{_BAR}"
+_INJECTIONS = {**dict.fromkeys(_OPENERS, f"{_TAG_BODY}|{_BAR}"), "[": _BRACKET, "]": r"~[!b]|<\]\w+\[>"}
+# Falcon's >>QUESTION<< and OLMo's |||EMAIL_ADDRESS|||.
+_INJECTIONS |= {">": r"(?-i:>[A-Z][A-Z\d_]{1,40}<<)", "|": r"(?-i:\|\|[A-Z][A-Z\d_]{1,40}\|\|\|)"}
+_OWN = rf"(?:{'|'.join(RESERVED)})(?![\w-])"
+_CONTROL = rf"{GAP}/?{GAP}(?:{_any_of(CONTROL_TAGS)}|(?!{_OWN})(?:{_SHAPES}))(?![\w-])|{_BAR}"
 _FLAGS = re.IGNORECASE | re.ASCII
 
 

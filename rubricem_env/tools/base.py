@@ -3,11 +3,11 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.llm.keys import Redactor
 from rubricem_env.tools.repair import repair_call
-from rubricem_env.tools.spec import ToolSpec
+from rubricem_env.tools.spec import ToolSpec, check_tool_name
 
 
 class Tool(Protocol):
@@ -44,12 +44,17 @@ class LocalToolbox:
     def __init__(self, *tools: Tool, redactor: Redactor = str) -> None:
         """`redactor` removes known secrets from calls and results.
 
-        Raises ConfigError if two tools have the same name.
+        Raises ConfigError if two tools have the same name, or a name has other characters than a tool's.
         """
         self.tools = {tool.spec.name: tool for tool in tools}
         self.specs = tuple(tool.spec for tool in tools)
         self._redactor = redactor
         names = [spec.name for spec in self.specs]
+        for name in names:
+            try:
+                check_tool_name(name)
+            except ToolError as refusal:
+                raise ConfigError(str(refusal)) from refusal
         twins = sorted({name for name in names if names.count(name) > 1})
         if twins:
             raise ConfigError(f"two tools are named {twins[0]!r}; leave one out, or choose tools with `only`.")

@@ -18,9 +18,10 @@ from pydantic import Field
 from tantivy import FieldType, Occur, Query, TextAnalyzerBuilder, Tokenizer
 
 from rubricem_env.domain.base import Frozen, Text
-from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.errors import FileFormatError, RubricEMError
 from rubricem_env.domain.inputs import read_text, validating
 from rubricem_env.tools.corpus_search import Document, fold, tokenize
+from rubricem_env.tools.failures import ToolFailure
 
 INDEX_FILE = "rubricem_index.json"
 """The file of an index folder that says what is in it."""
@@ -107,12 +108,29 @@ def open_storage(folder: Path, *, creates: bool = False) -> tantivy.Index:
     Raises:
         FileFormatError: its files are missing or damaged.
     """
-    try:
+    with reading_index(folder, FileFormatError):
         index = tantivy.Index(_schema(), path=str(folder)) if creates else tantivy.Index.open(str(folder))
         index.register_tokenizer(_ANALYZER, TextAnalyzerBuilder(Tokenizer.simple()).build())
-    except (ValueError, OSError) as cause:
-        raise FileFormatError(f"cannot open the index {folder}: {cause}. Build it again in a new folder.") from cause
     return index
+
+
+class reading_index:
+    """Raise `error` where a library fails on damaged files: a panic of tantivy is no `Exception`."""
+
+    def __init__(self, folder: Path, error: type[FileFormatError] | type[ToolFailure]) -> None:
+        self._folder = folder
+        self._error = error
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, trace: object) -> None:
+        is_panic = kind is not None and kind.__name__ == "PanicException"
+        if is_panic or (isinstance(cause, Exception) and not isinstance(cause, RubricEMError)):
+            said = " ".join(str(cause).split())[:200]
+            raise self._error(
+                f"cannot read the index {self._folder}: {said}. Build it again in a new folder."
+            ) from cause
 
 
 def _schema() -> tantivy.Schema:
@@ -172,8 +190,10 @@ class CorpusIndex:
                 "again to go on."
             )
         self.manifest = manifest
+        self._folder = folder
         self._index = open_storage(folder)
-        self._searcher = self._index.searcher()
+        with reading_index(folder, FileFormatError):
+            self._searcher = self._index.searcher()
 
     def search(
         self, query: str, *, limit: int, years: tuple[int, int] | None = None, fields: frozenset[str] = frozenset()
@@ -184,7 +204,17 @@ class CorpusIndex:
     def ranked(
         self, query: str, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
     ) -> list[tuple[int, Document]]:
-        """What `search` finds, each with its row."""
+        """What `search` finds, each with its row.
+
+        Raises:
+            ToolFailure: the files of the index are damaged.
+        """
+        with reading_index(self._folder, ToolFailure):
+            return self._ranked(query, limit=limit, years=years, fields=fields)
+
+    def _ranked(
+        self, query: str, *, limit: int, years: tuple[int, int] | None, fields: frozenset[str]
+    ) -> list[tuple[int, Document]]:
         # A word that is asked for twice counts twice, as in the corpus in memory.
         words = tokenize(query)
         search = partial(self._hits, years=years, fields=fields)
@@ -211,11 +241,16 @@ class CorpusIndex:
     def at_rows(
         self, rows: Sequence[int], *, years: tuple[int, int] | None, fields: frozenset[str]
     ) -> dict[int, Document]:
-        """The documents of rows; without those that are gone or that the filters leave out."""
+        """The documents of rows; without those that are gone or that the filters leave out.
+
+        Raises:
+            ToolFailure: the files of the index are damaged.
+        """
         if not rows:
             return {}
-        hits = self._hits(Query.boolean_query(self._any("row", rows)), limit=len(rows), years=years, fields=fields)
-        return {row: self._document(address) for _, row, address in hits}
+        with reading_index(self._folder, ToolFailure):
+            hits = self._hits(Query.boolean_query(self._any("row", rows)), limit=len(rows), years=years, fields=fields)
+            return {row: self._document(address) for _, row, address in hits}
 
     def _paired(self, words: Sequence[str], frequency: Mapping[str, int]) -> Query | None:
         """The passages with one of the rarest words, or with two of the next, scored by these.

@@ -61,13 +61,13 @@ class McpLink:
         self._connections: dict[int, Connection] = {}
         self._leaving: list[Connection] = []
 
-    async def list_tools(self) -> list[ToolSpec]:
-        """What the server offers.
+    async def list_tools(self, only: Collection[str] = ()) -> list[ToolSpec]:
+        """What the server offers, or what of it `only` names.
 
         Raises:
-            ToolError: it cannot be reached.
+            ToolError: it cannot be reached, its list does not end, or a tool cannot be shown to a policy.
         """
-        return await self._call(list_tools, repeats=True)
+        return await self._call(lambda session: list_tools(session, only), repeats=True)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """One call, repeated after a lost connection if that is allowed.
@@ -123,7 +123,7 @@ class McpLink:
             reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200] if cause else str(failure)
             advice = "; check its address and its token" if is_refused else ""
             # The program of a child may not exist.
-            is_hopeless = is_refused or isinstance(cause, FileNotFoundError | PermissionError)
+            is_hopeless = is_refused or isinstance(cause, FileNotFoundError | PermissionError | ToolFailure)
             message = f"{self.name} cannot be reached: {reason}{advice}."
             raise ToolFailure(message, is_retryable=not is_hopeless) from failure
 
@@ -144,6 +144,9 @@ class McpLink:
             if is_refusal(failure.__cause__) and not connection.is_over:
                 raise
             connection.drop()
+            reason = await connection.reason()
+            if isinstance(reason, ToolFailure):
+                raise ToolFailure(f"{self.name} does not work: {reason}") from failure
             raise ToolFailure(f"the connection to {self.name} was lost.", is_retryable=repeats) from failure
 
 
@@ -159,10 +162,9 @@ class McpToolbox(LocalToolbox):
         """With the tools that the server lists, or with those of them that `only` names.
 
         Raises:
-            ToolError: the server cannot be reached.
+            ToolError: as `McpLink.list_tools`.
         """
-        offered = await link.list_tools()
-        return cls(link, [spec for spec in offered if not only or spec.name in only])
+        return cls(link, await link.list_tools(only))
 
     async def aclose(self) -> None:
         await self._link.aclose()

@@ -12,6 +12,7 @@ from rubricem_env.tools.failures import ToolFailure
 from rubricem_env.tools.mcp_session import Opener
 
 _CLOSE_SECONDS = 5.0
+_REASON_SECONDS = 2.0
 Result = TypeVar("Result")
 
 
@@ -26,7 +27,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._owner: asyncio.Task[None] | None = None
         self.cause: BaseException | None = None
-        """Why it could not be opened; None if it could, or if nothing is known."""
+        """Why it could not be opened, or ended; None where nothing is known."""
 
     @property
     def is_usable(self) -> bool:
@@ -69,6 +70,11 @@ class Connection:
         if self._owner is not None and not self._session.done():
             self._owner.cancel()
 
+    async def reason(self) -> BaseException | None:
+        """Why a dropped connection was lost, as far as it is known in a moment."""
+        await asyncio.wait({self._lost}, timeout=_REASON_SECONDS)
+        return self.cause
+
     async def aclose(self) -> None:
         """End the task, by force if it does not end by itself."""
         self._closing.set()
@@ -92,6 +98,5 @@ class Connection:
         # The first single exception inside groups and wrappers is the one that a person can act on.
         while isinstance(cause, BaseExceptionGroup) or (isinstance(cause, ToolError) and cause.__cause__ is not None):
             cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__
-        if not self._session.done():
-            self.cause = cause
+        self.cause = cause
         self._lost.set_result(None)

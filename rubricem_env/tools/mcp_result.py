@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus
+from rubricem_env.tools.failures import MAX_MESSAGE
 
 MAX_SNIPPETS = 20
 _MAX_TEXT = 200_000
@@ -37,5 +38,16 @@ def _read_ours(structured: Any) -> ToolResult | None:
         result = ToolResult.model_validate(structured, strict=False)
     except ValidationError:
         return None
+    snippets = (
+        Snippet(text=each.text[:_MAX_TEXT], title=each.title[:_MAX_TEXT], url=each.url[:_MAX_TEXT])
+        for each in result.snippets[:MAX_SNIPPETS]
+    )
     # The server saw the repaired call, so its word on the repair does not count.
-    return result.model_copy(update={"executed": None})
+    return result.model_copy(
+        update={
+            "executed": None,
+            "summary": result.summary[:_MAX_TEXT],
+            "message": result.message[:MAX_MESSAGE],
+            "snippets": tuple(snippets),
+        }
+    )

@@ -4,7 +4,10 @@
 backslash. The tag is short because each observation pays for its tokens.
 """
 
+import re
+import string
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field
@@ -16,11 +19,36 @@ from rubricem_env.scaffold.untrusted import neutralize
 
 TokenCount = Callable[[str], int]
 CUT = " [cut]"
+_LETTERS = f"{string.ascii_letters}{string.whitespace}".encode()
+_DIGITS = string.digits.encode()
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_QUARTERS = (
+    (re.compile("[\u0386-\u03ce\u0410-\u045f\u05d0-\u05ea\u0620-\u064a]"), 2),
+    (re.compile("[\u00a0-\u0370\u2010-\u2044\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffef]"), 4),
+    (re.compile("[\u0080-\u1fff]"), 6),
+    (re.compile("[\u2000-\u2fff]"), 8),
+    (re.compile("[\u0080-\uffff]"), 12),
+)
+"""Quarters of a token that a character costs, by script; the first match counts."""
 
 
 def estimate_tokens(text: str) -> int:
-    """A rough count without a tokenizer: four bytes a token, rounded up."""
-    return ((len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) + 3) // 4
+    """A count without a tokenizer, rather too high than too low, by script.
+
+    Four letters or spaces make a token, two signs or Greek, Cyrillic, Hebrew or Arabic letters, one digit or Chinese,
+    Japanese or Korean character. Rarer characters cost up to three tokens, emoji and others beyond the BMP four.
+    """
+    plain = text if text.isascii() else _NOT_ASCII.sub("", text)
+    rest = plain.encode().translate(None, _LETTERS)
+    quarters = len(plain) + len(rest) + 2 * (len(rest) - len(rest.translate(None, _DIGITS)))
+    if plain is not text:
+        quarters += sum(map(_quarters, _NOT_ASCII.findall(text)))
+    return (quarters + 3) // 4
+
+
+@cache
+def _quarters(char: str) -> int:
+    return next((quarters for script, quarters in _QUARTERS if script.match(char)), 16)
 
 
 def cap_text(text: str, max_tokens: int, count: TokenCount) -> str:
@@ -32,14 +60,19 @@ def cap_text(text: str, max_tokens: int, count: TokenCount) -> str:
     # characters into one token, so the text after that many is not read.
     if len(text) * 4 <= max_tokens:
         return text
-    head = text[: max_tokens * 64]
-    if len(head) == len(text) and count(text) <= max_tokens:
-        return text
-    low, high = 0, len(head)
+    low, high = 0, max_tokens * 4
+    # Most text has about four characters a token, so little more than what is shown is counted.
+    while count(text[:high]) <= max_tokens:
+        if high >= len(text):
+            return text
+        if high >= max_tokens * 64:
+            return text[:high].rstrip() + CUT
+        low, high = high, high * 2
+    high = min(high, len(text)) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(head[:middle]) <= max_tokens else (low, middle - 1)
-    return head[:low].rstrip() + CUT
+        low, high = (middle, high) if count(text[:middle]) <= max_tokens else (low, middle - 1)
+    return text[:low].rstrip() + CUT
 
 
 NO_RESULTS = (
@@ -61,6 +94,7 @@ class ObservationCaps(Frozen):
 CAPS = ObservationCaps()
 _LEAST = 16
 """A snippet with fewer tokens says nothing and is left out."""
+_LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def render_observation(
@@ -73,20 +107,40 @@ def render_observation(
 ) -> tuple[str, tuple[str, ...]]:
     """The text for the policy, and the ids of the snippets that it may now cite.
 
-    Snippets are numbered from `first_id` on, foreign text is neutralized, and the environment's notices
-    are added. A snippet without room is not shown and gets no id; the number of these is shown.
+    Snippets are numbered from `first_id` on, foreign text is neutralized, each line of a summary is quoted with `> `,
+    and the environment's notices are added: only these begin a line outside the snippets without `> `. A snippet
+    without room is not shown and gets no id; the number of these is shown.
     """
-    lines = (
-        [neutralize(cap_text(result.summary, min(caps.summary, caps.total), count_tokens))] if result.summary else []
-    )
-    bodies = _fit(result.snippets, caps.snippet, count_tokens, room=caps.total - sum(map(count_tokens, lines)))
-    ids = tuple(f"S_{first_id + index}" for index in range(len(bodies)))
-    lines += [f'<{SNIPPET} id="{snippet_id}">{body}</{SNIPPET}>' for snippet_id, body in zip(ids, bodies, strict=True)]
-    left_out = len(result.snippets) - len(bodies)
+
+    def count(text: str) -> int:
+        return count_tokens(neutralize(text))
+
+    def count_quoted(text: str) -> int:
+        return count_tokens(_quoted(text))
+
+    lines = [_quoted(cap_text(result.summary, min(caps.summary, caps.total), count_quoted))] if result.summary else []
+    room = caps.total - sum(map(count_tokens, lines))
+    ids: list[str] = []
+    for snippet in result.snippets:
+        snippet_id = f"S_{first_id + len(ids)}"
+        tag = f'<{SNIPPET} id="{snippet_id}">'
+        free = room - count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
+        if free < _LEAST:
+            break
+        body = neutralize(cap_text(_written(snippet), min(caps.snippet, free), count))
+        lines.append(f"{tag}{body}</{SNIPPET}>")
+        ids.append(snippet_id)
+        room = free - count_tokens(body)
+    left_out = len(result.snippets) - len(ids)
     if left_out:
         lines.append(f"{left_out} more left out for length.")
-    lines += _state(result, is_bare=not lines)
-    return _wrap([*lines, *notices]), ids
+    lines += _state(result, is_bare=not lines, count=count)
+    return _wrap([*lines, *notices]), tuple(ids)
+
+
+def _quoted(text: str) -> str:
+    """Foreign text that no line of the environment can be mistaken for."""
+    return "\n".join(f"> {line}" for line in _LINE_BREAK.split(neutralize(text)))
 
 
 def render_notice(notice: str) -> str:
@@ -94,26 +148,17 @@ def render_notice(notice: str) -> str:
     return _wrap([notice])
 
 
-def _state(result: ToolResult, *, is_bare: bool) -> list[str]:
+def _state(result: ToolResult, *, is_bare: bool, count: TokenCount) -> list[str]:
     if result.status.is_error:
-        message = neutralize(cap_text(result.message, 100, estimate_tokens)) or "no reason given."
+        message = neutralize(cap_text(" ".join(result.message.split()), 100, count)) or "no reason given."
         return [f"The call failed ({result.status.value}): {message}"]
     return [NO_RESULTS] if result.status is ToolStatus.EMPTY or is_bare else []
 
 
-def _fit(snippets: tuple[Snippet, ...], limit: int, count: TokenCount, *, room: int) -> list[str]:
-    """The snippets' texts, each within its limit, as many as fit."""
-    bodies: list[str] = []
-    for snippet in snippets:
-        if room < _LEAST:
-            break
-        source = Source.of(snippet)
-        head = " | ".join(filter(None, (source.title, source.url)))
-        written = f"{head}\n{snippet.text}" if head else snippet.text
-        body = neutralize(cap_text(written, min(limit, room), count))
-        bodies.append(body)
-        room -= count(body)
-    return bodies
+def _written(snippet: Snippet) -> str:
+    source = Source.of(snippet)
+    head = " | ".join(filter(None, (source.title, source.url)))
+    return f"{head}\n{snippet.text}" if head else snippet.text
 
 
 def _wrap(lines: list[str]) -> str:

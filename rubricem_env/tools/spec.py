@@ -4,12 +4,14 @@ Those of the paper's two tools and of the page tools are in specs.json.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import TypeAdapter
 
 from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.errors import ToolError
 from rubricem_env.domain.inputs import package_text
 
 ArgumentValue = str | int | float | bool | list[Any] | dict[str, Any] | None
@@ -17,6 +19,31 @@ MAX_QUERY_CHARACTERS = 2_000
 """No search engine reads more; a longer query is an error, not a cost."""
 Kind = Literal["string", "integer", "number", "boolean", "json"]
 """How a written parameter is read. `json` is anything else, for third-party tools."""
+
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,127}")
+_PARAMETER_NAME = re.compile(r"[^\W\d][\w.$\[\]-]{0,127}|[$@_][\w.-]{1,126}", re.ASCII)
+MAX_PARAMETERS = 100
+MAX_SCHEMA = 100_000
+"""Characters of the schema of a third-party tool, and of its description."""
+
+
+def check_tool_name(name: str) -> None:
+    """Refuse a name that is not letters, digits and `_ . / : -`: names stand in the policy's rules as they are.
+
+    Raises:
+        ToolError: the name has another character, or more than 128 of them.
+    """
+    if not _TOOL_NAME.fullmatch(name):
+        raise ToolError(
+            f"a tool is named {_shown(name)}; a name has at most 128 letters, digits, and `_ . / : -`. Rename it, or "
+            "leave it out with `only`."
+        )
+
+
+def _shown(name: str) -> str:
+    written = ascii(name)
+    return written if len(written) <= 60 else f"{written[:57]}..."
 
 
 class Parameter(Frozen):
@@ -92,11 +119,32 @@ def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> 
     """The spec of a third-party tool from the JSON schema of its server.
 
     The text of a call becomes the first required string, else the first string; the other parameters are attributes.
+
+    Raises:
+        ToolError: a name cannot be shown to a policy, or the schema is too large.
     """
+    check_tool_name(name)
+    written_schema = json.dumps(dict(schema))
+    if len(written_schema) + len(description) > MAX_SCHEMA:
+        raise ToolError(
+            f"the tool {name} describes itself in {len(written_schema) + len(description):,} characters; at most "
+            f"{MAX_SCHEMA:,} are read. Leave it out with `only`."
+        )
     properties = schema.get("properties")
     fields: dict[str, Any] = properties if isinstance(properties, dict) else {}
     listed = schema.get("required")
     required = [field for field in listed if field in fields] if isinstance(listed, list) else []
+    if len(fields) > MAX_PARAMETERS:
+        raise ToolError(
+            f"the tool {name} has {len(fields)} parameters; at most {MAX_PARAMETERS} are read. Leave it out with "
+            "`only`."
+        )
+    for field in fields:
+        if not _PARAMETER_NAME.fullmatch(field):
+            raise ToolError(
+                f"the tool {name} has a parameter {_shown(field)}; a name has at most 128 letters, digits, and "
+                "`_ . - $ [ ]`. Leave the tool out with `only`."
+            )
     texts = [field for field in (*required, *fields) if _kind_of(fields[field]) == "string"]
     query_name = texts[0] if texts else ""
     parameters = tuple(
@@ -111,7 +159,7 @@ def spec_from_schema(name: str, description: str, schema: Mapping[str, Any]) -> 
         query_name=query_name,
         max_query=100_000,
         is_guarded=False,
-        written_schema=json.dumps(dict(schema)),
+        written_schema=written_schema,
     )
 
 

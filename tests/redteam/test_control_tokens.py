@@ -51,10 +51,36 @@ TOKENS = (
     *("<hy_User>", "<hy_Assistant>"),  # Hunyuan
     *("[|assistant|]", "<function_calls>", "<function=search>", "<fim_prefix>", "<image>", "<mask>", "<|user|>"),
 )
+UNLISTED = (
+    *("<role>", "</role>", ">>QUESTION<<", ">>IP_ADDRESS<<", "<end_of_utterance>", "<start_function_declaration>"),
+    *(
+        "<fake_token_around_image>",
+        "<row_1_col_2>",
+        "<gh_stars>",
+        "|||EMAIL_ADDRESS|||",
+        "[BOS]",
+        "[EOT]",
+        "[unused12]",
+    ),
+    *("[start_header_id]", "<tts_pad>", "<mask:0>", "<ENC>", "<EOT>", "<\u7528\u6237>", "<AI>", "<call|>", "<eod>"),
+    *("<my_own_token>", "</my_own_token>", "<brand:new>", "<NEW>", "<new|>", "<|new|>", "]<]speech[>[", "<[@BOS@]>"),
+    *("\uff1cend_of_utterance\uff1e", "< \u200bend_of_utterance>"),
+)
+"""Those of models that no list had, and invented ones of the same shapes."""
 EVERY = " ".join(TOKENS)
 HARMLESS = (
-    *("<escape sequence>", "<turn left>", "<a|b>", "<reserved_token>", "<ctrl>", "<ctrl+c>", "<hybrid>", "x <turn| y"),
+    *("<escape sequence>", "<turn left>", "<a|b>", "<reserved token>", "<ctrl>", "<ctrl+c>", "<hybrid>", "x <turn| y"),
     *("\n\nHuman: no", "### Instruction:"),
+    *(
+        "x[my_index]",
+        "a >> b << c",
+        "vector<int>",
+        "<http://a.example>",
+        "[PDF]",
+        "a[MAX]",
+        "||| x |||",
+        "<my_tag id='1'>",
+    ),
     *("<img src='a.png'>", "a < b | c", "x[i] |y|", "[1]", "<p>", "[|a|]", "<function f>", "a ]~ b", "<section>"),
 )
 
@@ -63,7 +89,7 @@ def raw(prompt: str) -> list[str]:
     return [token for token in TOKENS if token in prompt]
 
 
-@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("token", [*TOKENS, *UNLISTED])
 def test_a_control_token_becomes_inert_once_and_can_be_restored(token):
     inert = defuse(token)
     assert token not in inert

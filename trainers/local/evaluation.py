@@ -23,6 +23,8 @@ async def evaluate_step(run: Run, step: int) -> None:
         max_turn_tokens=config.max_turn_tokens,
         seed=config.seed,
     )
+    # More questions than rows wait for each other, so what is learnt of them depends on the threads' speed.
+    run.policy.forget_drafts()
     trajectories = [rollout.parsed for rollout in rollouts]
     log, judge = config.out / METRICS_FILE, run.judge
     if run.truth:

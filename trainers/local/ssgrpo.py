@@ -71,6 +71,7 @@ async def train(run: Run) -> None:
                 await evaluate_step(run, step)
             if step % config.checkpoint_every == 0 or step == config.steps:
                 save_run(run, step)
+                run.policy.forget_drafts()  # as a run that resumes here
         save_policy(run.learner.policy, config)
         await run.policy.aclose()
 

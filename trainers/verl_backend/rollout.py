@@ -103,6 +103,8 @@ class _EngineConversation(TokenConversation):
                 f"the sampling engine gave {len(reply.token_ids)} tokens and {len(logprobs)} log-probabilities; set "
                 "actor_rollout_ref.rollout.calculate_log_probs to true."
             )
+        if not reply.token_ids and not turn.ids:
+            raise ModelError("the sampling engine gave a turn without a token")
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
             if turn.take(token_id, logprob) is not None:
                 return
@@ -170,6 +172,10 @@ class EpisodeRunner:
         self._searches: list[PatientSearch] = []
         self._tokenizer = load_tokenizer(model)
         self._max_length = max_length
+        limits = settings.limits
+        # A search engine that is away is waited for.
+        patient = limits.call_seconds + settings.outage.patience
+        self._limits = limits.model_copy(update={"call_seconds": patient})
         self._stack = AsyncExitStack()
         self._opening_tools = asyncio.Lock()
         self._toolbox: Toolbox | None = None
@@ -195,7 +201,7 @@ class EpisodeRunner:
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
-                    RolloutContext(policy, toolbox, self._settings.limits, sampling),
+                    RolloutContext(policy, toolbox, self._limits, sampling),
                 )
                 lost = next((search.failure for search in self._searches if search.failure), "")
                 if lost:

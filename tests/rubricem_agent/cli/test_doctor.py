@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 
 from rubricem_agent.cli.doctor import CONFLICTS, check_extra, check_keys, find_conflicts
 from rubricem_agent.wiring.models import ANTHROPIC_KEY, JUDGE_KEY, OPENAI_KEY, POLICY_KEY, TEACHER_KEY
-from rubricem_agent.wiring.tools import _SECRETS, TOKEN_VARIABLE
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, TOOL_KEYS
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,6 @@ def test_doctor_names_every_variable_that_the_commands_read_a_key_from():
     found = {finding.name: finding for finding in check_keys({JUDGE_KEY: "canary"})}
     assert {POLICY_KEY, JUDGE_KEY, TEACHER_KEY, OPENAI_KEY, ANTHROPIC_KEY, TOKEN_VARIABLE} <= set(found)
     # The row of Gemini's key names its other variable.
-    assert {*filter(None, _SECRETS)} - {"GOOGLE_API_KEY"} <= set(found)
+    assert {*filter(None, TOOL_KEYS)} - {"GOOGLE_API_KEY"} <= set(found)
     assert (found[JUDGE_KEY].state, found[JUDGE_KEY].remedy) == ("ok", "")
     assert "no other address" in found[OPENAI_KEY].remedy

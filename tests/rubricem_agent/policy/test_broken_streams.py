@@ -136,7 +136,6 @@ async def test_thoughts_beside_the_text_are_kept_apart_and_end_no_turn():
     [
         (event(ANSWER) + DONE, ANSWER, "action"),
         (event("<think>t</think>") + event(finish="eos") + DONE, "<think>t</think>", "stopped"),
-        (event("", "stop") + DONE, "", "stopped"),
         (event(HALF) + DONE, HALF, "stopped"),
         (event(reasoning_content="t") + event("So.") + event(finish="stop", refusal=None) + DONE, "So.", "stopped"),
     ],

@@ -98,9 +98,9 @@ async def test_usage_is_the_servers_count_or_else_an_estimate(harness, opening):
     started = harness(ModelReply("<think>no action", usage=(100, 7)), ModelReply(CALL, usage=None))
     counted, estimated = await started.turns(opening, 2)
     assert (counted.usage.input_tokens, counted.usage.output_tokens) == (100, 7)
-    # 65 characters of ASCII at four bytes a token, rounded up.
-    assert estimated.usage.output_tokens == 17
-    assert started.service.meter.total.usage.output_tokens == 24
+    # 49 letters and spaces, four to a token, and 16 signs, two to a token: 20.25, rounded up.
+    assert estimated.usage.output_tokens == 21
+    assert started.service.meter.total.usage.output_tokens == 28
 
 
 async def test_a_broken_stream_begins_the_turn_anew_and_says_so(harness, opening):

@@ -198,5 +198,5 @@ def test_how_much_of_a_result_is_read_is_a_limit_of_the_episode():
         episode = Episode(QUERY, limits=limits)
         episode.emit('<call_tool name="google_search">q</call_tool>')
         shown.append(episode.observe(ToolResult(status=ToolStatus.OK, summary="word " * 40)).observation)
-    # Sixteen tokens of four characters hold twelve words and the letters of a thirteenth.
-    assert (shown[0].count("word"), shown[1].count("word")) == (40, 13)
+    # Sixteen tokens of four characters hold the quotation mark, twelve words and a letter of the thirteenth.
+    assert (shown[0].count("word"), shown[1].count("word")) == (40, 12)

@@ -70,7 +70,7 @@ def test_whatever_a_page_says_the_frame_is_ours(summary, message, texts, status)
 @given(st.text(alphabet=st.sampled_from("<[\uff1c\ufe64\u2039|/INSTanswer>\u200b \\]"), max_size=60))
 def test_text_that_is_passed_unread_would_have_been_left_alone(text):
     shown, _ = render_observation(result(summary=text or "x"), first_id=1)
-    assert shown == f"<tool_output>\n{neutralize(text or 'x')}\n</tool_output>"
+    assert shown == f"<tool_output>\n> {neutralize(text or 'x')}\n</tool_output>"
 
 
 @given(st.text(max_size=400), st.integers(16, 60))

@@ -32,6 +32,7 @@ window: 1
 learning_rate: 0.001
 max_turn_tokens: 48
 rows: 8
+draft_tokens: 3
 limits: {{max_calls: 1, max_turns: 2, max_tokens: 100}}
 reflection: {{num_candidates: 3, total_tokens: 4000, new_tokens: 24}}
 knobs: {{noise: 0.5}}

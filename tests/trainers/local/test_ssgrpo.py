@@ -12,6 +12,7 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_agent.memory.inject import ReferenceSettings
 from rubricem_agent.policy.local import load_tokenizer
+from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
@@ -20,7 +21,9 @@ from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
 from rubricem_records.files.run_lock import lock_folder
 from rubricem_records.files.trimming import trim_log
+from rubricem_records.rollouts.run_record import RECORD_FOLDER, ROLLOUTS
 from tests.fakes import make_reflection
+from tests.trainers.local.test_killed import write_config
 from trainers.local.command import main
 from trainers.local.crediting import credit_step
 from trainers.local.run import make_run
@@ -79,6 +82,18 @@ def test_a_run_that_is_stopped_and_resumed_writes_the_same_log(config, tmp_path)
     resumed = run(config.model_copy(update={"out": tmp_path / "parts"}))
     # the short run graded itself at its end, which is step 1
     assert [row for row in resumed if not (row["step"] == 1 and "held_out" in row)] == whole
+
+
+@pytest.mark.no_cover
+def test_with_drafts_on_threads_a_resumed_run_has_the_same_digits_to_the_last(tmp_path):
+    # What is guessed decides how many tokens a pass draws, and so which rows share it. The policy repeats itself.
+    fields = read_fields(write_config(tmp_path, steps=3), ["checkpoint_every=1", "threads=2", "rows=64"])
+    whole, parts = (LocalConfig.model_validate({**fields, "out": tmp_path / name}, strict=False) for name in "wp")
+    rows = [row for row in run(whole) if "encounter" in row]
+    run(parts.model_copy(update={"steps": 1}))
+    assert [row for row in run(parts) if "encounter" in row] == rows
+    recorded = [(one.out / RECORD_FOLDER / f"{ROLLOUTS}.jsonl").read_text() for one in (whole, parts)]
+    assert recorded[0] == recorded[1]
 
 
 def with_reflection_seed(config: LocalConfig, seed: int) -> LocalConfig:

@@ -28,7 +28,7 @@ from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.probe import Probe, find_silent, model_probes, search_probes
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, search_backend
 from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatError, UsageError, boundary
-from rubricem_env.llm.keys import read_secret
+from rubricem_env.llm.keys import read_secret, without_keys
 from rubricem_env.tools.engines import ENGINES
 
 from ..questions import load_training_questions
@@ -58,8 +58,15 @@ class Machine:
     def gpu_gib(self) -> list[float]:
         """The memory of each GPU; empty without any, or without a driver that answers."""
         try:
-            reply = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_QUERY_SECONDS, check=True).stdout
-            return [float(line) / 1_024 for line in reply.splitlines() if line.strip()]
+            asked = subprocess.run(
+                _QUERY,
+                capture_output=True,
+                text=True,
+                timeout=_QUERY_SECONDS,
+                check=True,
+                env=without_keys(os.environ),
+            )
+            return [float(line) / 1_024 for line in asked.stdout.splitlines() if line.strip()]
         except (OSError, subprocess.SubprocessError, ValueError):
             return []
 
