@@ -247,6 +247,8 @@ def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor) -> T
 _FULL = "full_attention"
 _SLIDING = "sliding_attention"
 _SERVE = "Serve it and use openai:MODEL@URL, or vllm:MODEL@URL#FOLDER."
+_CACHE_ARGUMENTS = ("cache", "past_key_values")
+"""The name since transformers 5.24, and the one before."""
 TOLERANCE = 1e-3
 """How far log-probabilities with and without a cache may differ in float32; 50 times that in a narrower type."""
 
@@ -278,11 +280,17 @@ def model_class(folder: Path) -> type[PreTrainedModel]:
         raise ConfigError(
             f"{folder} holds a {name or config.model_type}, which is no causal language model of transformers. {_SERVE}"
         )
-    if "past_key_values" not in inspect.signature(kind.forward).parameters:
+    if _cache_argument(kind) is None:
         raise ConfigError(f"a {name} keeps another state than keys and values, which is not played here. {_SERVE}")
     if getattr(config, "quantization_config", None) is not None:
         raise ConfigError(f"{folder} holds quantised weights, which are not played here. {_SERVE}")
     return cast(type[PreTrainedModel], kind)
+
+
+def _cache_argument(kind: type[PreTrainedModel]) -> str | None:
+    """The parameter of a model's forward pass that takes keys and values; None for a model without one."""
+    parameters = inspect.signature(kind.forward).parameters
+    return next((name for name in _CACHE_ARGUMENTS if name in parameters), None)
 
 
 def max_positions(config: PreTrainedConfig, most: int) -> int:
@@ -359,6 +367,7 @@ class BatchedDecoder(RowDecoder):
     def __init__(self, model: PreTrainedModel, *, rows: int, max_length: int) -> None:
         super().__init__(model, rows=rows, max_length=max_length)
         self._model = model
+        self._cache_argument = _cache_argument(type(model)) or _CACHE_ARGUMENTS[0]
         self._layers = _layer_kinds(model)
         self._window = getattr(model.config.get_text_config(), "sliding_window", None) or max_length
 
@@ -369,9 +378,9 @@ class BatchedDecoder(RowDecoder):
             attention_mask=self._masks(step),
             # Learnt positions have no scratch place.
             position_ids=torch.where(step.positions == self._capacity, 0, step.positions),
-            past_key_values=_SharedCache(partial(self._append, step=step)),
             use_cache=True,
             logits_to_keep=kept,
+            **{self._cache_argument: _SharedCache(partial(self._append, step=step))},
         ).logits
         return logits[step.rows, torch.searchsorted(kept, step.columns)].float()
 
@@ -398,6 +407,7 @@ class SequentialDecoder(RowDecoder):
     def __init__(self, model: PreTrainedModel, *, rows: int, max_length: int) -> None:
         super().__init__(model, rows=rows, max_length=max_length)
         self._model = model
+        self._cache_argument = _cache_argument(type(model)) or _CACHE_ARGUMENTS[0]
         self._caches: dict[int, DynamicCache] = {}
         self._read: dict[int, list[int]] = {}
 
@@ -425,7 +435,11 @@ class SequentialDecoder(RowDecoder):
         positions = torch.arange(start, start + len(new), device=self._device)[None]
         self._read[feed.row] = [*read[: feed.start], *feed.ids]
         logits: Tensor = self._model(
-            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=feed.wanted
+            input_ids=ids,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=feed.wanted,
+            **{self._cache_argument: cache},
         ).logits
         self._caches[feed.row] = cache
         return logits[0].float()

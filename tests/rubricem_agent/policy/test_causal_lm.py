@@ -10,9 +10,9 @@ from transformers import (
     BloomConfig,
     BloomForCausalLM,
     LlamaForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
     Qwen2ForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
 )
 
 from rubricem_agent.policy.base import Opening
@@ -77,8 +77,8 @@ def test_every_end_token_of_the_model_ends_a_turn(tmp_path):
 
 
 def test_what_is_no_causal_language_model_is_refused_before_its_weights_are_read(tmp_path):
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16, "num_attention_heads": 1}
-    kinds = [BertForMaskedLM(BertConfig(vocab_size=50, **size)), MambaForCausalLM(MambaConfig(vocab_size=50, **size))]
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16, "num_attention_heads": 1}
+    kinds = [BertForMaskedLM(BertConfig(vocab_size=50, **size)), RwkvForCausalLM(RwkvConfig(vocab_size=50, **size))]
     for index, (model, why) in enumerate(zip(kinds, ["no causal language model", "another state"], strict=True)):
         folder = tmp_path / str(index)
         model.config.architectures = [type(model).__name__]
