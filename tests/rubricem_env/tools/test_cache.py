@@ -261,3 +261,18 @@ async def test_four_processes_write_one_file_and_lose_nothing(tmp_path):
         count = connection.execute("SELECT count(*) FROM results").fetchone()
     connection.close()
     assert count == (240,)
+
+
+async def test_a_store_is_closed_under_its_lock_since_a_write_may_be_going_on(tmp_path):
+    store = SqliteStore(tmp_path / "c.db", time.time)
+    await store.put("key", "text")
+    connection, held = store._connection, []
+
+    class Watched:
+        def close(self):
+            held.append(store._lock.locked())
+            connection.close()
+
+    store._connection = Watched()
+    await store.aclose()
+    assert held == [True]

@@ -174,6 +174,21 @@ async def test_a_group_that_an_outage_spoilt_is_sampled_again_after_the_resume(m
     assert (await other.report(2, ["g"]))["lost"] == 0
 
 
+async def test_a_group_at_the_limit_of_failures_is_not_sampled_again(model_folder, tmp_path):
+    # One failure of two rollouts is a share of 0.5, which the limit allows.
+    half = {"settings": {"failure_limit": 0.5}}
+    service = make_service(model_folder, meta_policy=False, judge=half)
+    episode = Episode(QUERY)
+    episode.abandon()
+    lost = Rollout(trajectory=episode.trajectory, policy="verl", failure="the engine is gone")
+    whole = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1))
+    await service.submit(NEW, lost, group="g", index=0)
+    await whole
+    await save(service, tmp_path, held={"g"})
+    other = make_service(model_folder, meta_policy=False, judge=half)
+    assert await other.load(tmp_path, step=1, identity=identity(other)) == ({}, ())
+
+
 async def test_a_budget_that_is_used_up_stops_the_run_and_its_group_is_sampled_again_after_the_resume(
     model_folder, tmp_path
 ):
