@@ -47,7 +47,7 @@ class JudgeScores(Frozen):
     """Outages, by reason: never a score. With any, the run is incomplete."""
     unreadable: int
     """Replies of the judge from which no verdict could be read."""
-    replies: int = 0
+    replies: int
     """The number of replies of the judge that were read."""
 
     @property

@@ -212,7 +212,10 @@ def test_a_row_of_twowiki_without_its_question_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (lambda task: {name: value for name, value in task.items() if name != "id"}, "line 1: the field id is missing or no number"),
+        (
+            lambda task: {name: value for name, value in task.items() if name != "id"},
+            "line 1: the field id is missing or no number",
+        ),
         (lambda task: task | {"criterions": task["criterions"] | {"insight": []}}, "no weighted criteria for insight;"),
         (
             lambda task: task | {"dimension_weight": {"insight": 1.0}},
