@@ -5,9 +5,11 @@ from collections import defaultdict, deque
 from functools import cache
 from pathlib import Path
 
-PACKAGES = ("rubricem_env", "rubricem_records", "rubricem_viewer", "rubricem_agent", "trainers", "research")
-NOT_RUN = ("lanes", "bench", "adapters", "fixtures", "samples", "examples", "docs")
-"""Folders of tests/ with environments of their own, and what tests the documents."""
+ALWAYS = (Path("tests/test_defaults.py"),)
+"""Reads the sources, so that no import leads to it."""
+PACKAGES = ("docs", "rubricem_env", "rubricem_records", "rubricem_viewer", "rubricem_agent", "trainers", "research")
+NOT_RUN = ("lanes", "bench", "adapters", "fixtures", "samples", "examples")
+"""Folders of tests/ with environments of their own, and what holds no tests."""
 
 
 class Reach:
@@ -43,7 +45,7 @@ class Reach:
                 if distance is not None:
                     waves[distance].append(relative)
         near = [sorted(waves[distance], key=lambda path: self._rank(path, module)) for distance in sorted(waves)]
-        return [wave for wave in near if wave]
+        return [list(ALWAYS), *(wave for wave in near if wave)]
 
     def _distance(self, test: Path, module: Path, imported: int | None) -> int | None:
         """Counted from 1; a test in the folder that mirrors the module's is near even if it imports another name."""
