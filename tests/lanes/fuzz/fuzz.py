@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -61,6 +62,7 @@ from rubricem_env.world.almanac import load_questions, shipped_corpus_path, ship
 from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.rollouts.sampling import Sampling
 from tests.fakes import ManualTime, ScriptedModel, make_reflection, rubric
+from tests.lanes.fuzz import damaged
 from tests.lanes.fuzz.spoiling import mangle, pick, spoil
 from tests.redteam.test_bank_gate import ATTACKS
 from tests.replies import empty_proposal
@@ -351,6 +353,12 @@ AREAS = {
     "streams": Area(attack_streams, 400),
     "files": Area(attack_files, 1_000),
     "gate": Area(attack_gate, 1_500),
+    "settings": Area(damaged.attack_settings, 400),
+    "states": Area(damaged.attack_states, 600),
+    "index": Area(damaged.attack_index, 150),
+    "records": Area(damaged.attack_records, 150),
+    "replies": Area(damaged.attack_replies, 3_000),
+    "results": Area(damaged.attack_results, 1_000),
 }
 
 
@@ -361,10 +369,16 @@ def served() -> Iterator[None]:
         yield
 
 
+HANG_SECONDS = 60
+"""Far more than any input takes on a busy machine."""
+
+
 async def run_area(name: str, seed: int, numbers: Sequence[int]) -> int:
     """Attack with these numbers; the number of attacks that got through, the first three with their traceback."""
     through = 0
+    signal.signal(signal.SIGALRM, _hangs)
     for number in numbers:
+        signal.alarm(HANG_SECONDS)
         try:
             await AREAS[name].attack(np.random.default_rng([seed, list(AREAS).index(name), number]))
         except Exception:
@@ -372,7 +386,12 @@ async def run_area(name: str, seed: int, numbers: Sequence[int]) -> int:
             if through <= 3:
                 told = "\n".join(line[:300] for line in traceback.format_exc(limit=-3, chain=False).splitlines())
                 sys.stdout.write(f"--seed {seed} --area {name} --only {number}\n{told}\n")
+    signal.alarm(0)
     return through
+
+
+def _hangs(*_: object) -> None:
+    raise TimeoutError(f"an input took more than {HANG_SECONDS} s")
 
 
 def main() -> int:
