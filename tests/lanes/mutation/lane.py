@@ -3,8 +3,8 @@
     python -m tests.lanes.mutation.lane [--seed N] [--minutes 10] [--count N] [--room PATH] [--only TEXT]
 
 Every run draws a new seed and prints it. Each mutant is made in a copy of the working tree and tested by the files that
-import its module, the nearest first, then by those that import its importers. It survives if all of them pass. A share of
-noticed mutants under 95 % fails. Mutants that change nothing are listed in equivalent.toml, each with its reason.
+import its module, the nearest first, then by those that import its importers. It survives if all of them pass. A share
+of noticed mutants under 95 % fails. Mutants that change nothing are listed in equivalent.toml, each with its reason.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tests.lanes.mutation.children import Outcome, preload, run_tests
 from tests.lanes.mutation.mutants import Mutant, find_mutants, mutated
@@ -97,8 +97,8 @@ class Copy:
 class Bench:
     """Tests mutants in its copy, and remembers which tests fail there without any."""
 
-    failing: set[str] = set()
-    sound: set[str] = set()
+    failing: ClassVar[set[str]] = set()
+    sound: ClassVar[set[str]] = set()
 
     def __init__(self, copy: Copy, reach: Reach, *, is_wide: bool) -> None:
         self._copy, self._reach, self._is_wide = copy, reach, is_wide
@@ -124,7 +124,7 @@ class Bench:
             yield files[NEAR_FILES:FAR_FILES], FAR_SECONDS
 
     def _noticed(self, module: Path, sources: tuple[str, str], files: list[Path], seconds: int) -> Outcome:
-        """A failure counts if the same test passes without the mutant; one that fails anyway is left out from then on."""
+        """A failure counts if the same test passes without the mutant; one that fails anyway is left out after that."""
         original, source = sources
         while True:
             self._copy.write(module, source)

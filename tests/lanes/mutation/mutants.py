@@ -69,6 +69,9 @@ def _numbered(source: str) -> ast.Module:
     tree = ast.parse(source)
     for number, node in enumerate(ast.walk(tree)):
         node.number = number
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip":
+            for keyword in node.keywords:
+                keyword.of_zip = True
     return tree
 
 
@@ -93,6 +96,9 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_for_types(node: ast.AST) -> bool:
+    """Also `zip(..., strict=True)`, which is an assertion: only a bug of ours can break it."""
+    if isinstance(node, ast.keyword) and node.arg == "strict" and getattr(node, "of_zip", False):
+        return True
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
         return node.test.id == "TYPE_CHECKING"
     is_alias = isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp | ast.Subscript)
@@ -104,15 +110,8 @@ Change = tuple[str, ast.AST, str]
 
 
 def _changes(node: ast.AST) -> Iterator[Change]:
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        yield "operator", ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right), ""
-    elif isinstance(node, ast.Compare):
-        for other in COMPARISONS[type(node.ops[0])]:
-            yield "comparison", ast.Compare(node.left, [other(), *node.ops[1:]], node.comparators), ""
-    elif isinstance(node, ast.BoolOp):
-        yield "and/or", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values), ""
-    elif isinstance(node, ast.UnaryOp):
-        yield ("not" if isinstance(node.op, ast.Not) else "sign"), node.operand, ""
+    if isinstance(node, ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp):
+        yield from _other_operators(node)
     elif isinstance(node, ast.Constant):
         for value in _other_values(node.value):
             yield "constant", ast.Constant(value), ""
@@ -125,6 +124,19 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             yield "with", ast.If(ast.Constant(True), node.body, []), ""
     else:
         yield from _other_statements(node)
+
+
+def _other_operators(node: ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp) -> Iterator[Change]:
+    if isinstance(node, ast.BinOp):
+        if type(node.op) in OPERATORS:
+            yield "operator", ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right), ""
+    elif isinstance(node, ast.Compare):
+        for other in COMPARISONS[type(node.ops[0])]:
+            yield "comparison", ast.Compare(node.left, [other(), *node.ops[1:]], node.comparators), ""
+    elif isinstance(node, ast.BoolOp):
+        yield "and/or", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values), ""
+    else:
+        yield ("not" if isinstance(node.op, ast.Not) else "sign"), node.operand, ""
 
 
 def _other_values(value: object) -> list[object]:
