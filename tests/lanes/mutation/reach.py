@@ -5,6 +5,8 @@ from collections import defaultdict, deque
 from functools import cache
 from pathlib import Path
 
+from tests.conftest import SLOW
+
 ALWAYS = (Path("tests/test_defaults.py"),)
 """Reads the sources, so that no import leads to it."""
 PACKAGES = ("docs", "rubricem_env", "rubricem_records", "rubricem_viewer", "rubricem_agent", "trainers", "research")
@@ -55,9 +57,11 @@ class Reach:
             return min(2, imported or 2)
         return imported
 
-    def _rank(self, test: Path, module: Path) -> tuple[bool, bool, int]:
+    def _rank(self, test: Path, module: Path) -> tuple[bool, bool, bool, int]:
+        """By name, then whether it is slow, then by folder, then by size."""
         is_mirrored = Path("tests") / module.parent in test.parents
-        return not test.stem.startswith(f"test_{module.stem}"), not is_mirrored, (self._root / test).stat().st_size
+        is_other = not test.stem.startswith(f"test_{module.stem}")
+        return is_other, test.name in SLOW, not is_mirrored, (self._root / test).stat().st_size
 
     def _imports(self, path: Path) -> set[str]:
         found = set()

@@ -16,13 +16,11 @@ def judged(*rollouts: RolloutJudgement, **changes) -> GroupJudgement:
 
 
 def rollout() -> RolloutJudgement:
-    outcomes = {stage: StageScore(score=0.5) for stage in STAGES[:2]}
-    outcomes |= {
-        Stage.REVIEW: StageScore(score=0.0, missing=True),
-        Stage.ANSWER: Unscored(reason="judge_failed", detail="away"),
-    }
+    outcomes: dict[Stage, StageScore | Unscored] = {stage: StageScore(score=0.5) for stage in STAGES[:2]}
+    outcomes[Stage.REVIEW] = StageScore(score=0.0, missing=True)
+    outcomes[Stage.ANSWER] = Unscored(reason="judge_failed", detail="away")
     scores = (RubricScore.whole(ANSWER.id, 2, "said"), RubricScore.whole(PLAN.id, 0, "not said"))
-    return RolloutJudgement(judgement=Judgement.of([outcomes[stage] for stage in STAGES]), rubric_scores=scores)
+    return RolloutJudgement(judgement=Judgement.of(outcomes), rubric_scores=scores)
 
 
 def test_stages_have_a_score_or_the_reason_for_none_and_criteria_come_in_the_order_of_the_stages():
@@ -33,9 +31,9 @@ def test_stages_have_a_score_or_the_reason_for_none_and_criteria_come_in_the_ord
         "review": {"score": 0.0, "missing": True},
         "answer": {"unscored": "judge_failed", "detail": "away"},
     }
-    assert [(row["id"], row["score"], row["justification"]) for row in described["criteria"]] == [
-        (PLAN.id, 0, "not said"),
-        (ANSWER.id, 2, "said"),
+    assert [(row["title"], row["score"], row["justification"]) for row in described["criteria"]] == [
+        (PLAN.title, 0, "not said"),
+        (ANSWER.title, 2, "said"),
     ]
     assert all("provenance" not in row for row in described["criteria"])
     nothing = {"answer_only": False, "failure": None, "prompt_hash": None, "injections": []}
@@ -66,5 +64,5 @@ def test_a_group_has_its_files_and_the_rubrics_that_the_question_has_now():
     assert described["judge"] == "rules"
     assert described["proposal"] == {"failure": "away", "refused": []}
     (entry,) = described["buffer"]["active"]
-    assert (entry["id"], entry["created_step"]) == (PLAN.id, 3)
+    assert (entry["title"], entry["created_step"]) == (PLAN.title, 3)
     assert (described["buffer"]["persistent"], described["buffer"]["archive"]) == ([], [])
