@@ -203,3 +203,12 @@ def test_everything_that_reads_or_writes_items_holds_the_lock(bank, use):
     bank.write(make_reflection("at 0"))
     bank._index = GuardedIndex(bank)
     use(bank)
+
+
+def test_what_another_bank_on_the_store_has_removed_is_refused_here_before_anything_is_written(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    item = there.write(make_reflection("at 0"))
+    assert here.refusal(make_reflection("at 0")) is None
+    there.change(item.id, "removed")
+    assert here.refusal(make_reflection("at 0")) is not None

@@ -208,11 +208,3 @@ def test_a_stream_has_its_turn_as_soon_as_the_action_closes_outside_a_thought():
     turn = stream.feed("wer> more")
     # the thought is 33 characters, the answer 18
     assert (turn.number, turn.end, turn.text[turn.end :]) == (3, 51, " more")
-
-
-@pytest.mark.parametrize("action", ["<answer>60", '<call_tool name="google_search">Tall'])
-def test_a_block_that_is_open_where_an_unclosed_action_begins_ends_there(action):
-    turn = parse_turn(f"<plan>How wide?{action}")
-    plan = turn.first("plan")
-    assert plan is not None
-    assert (plan.inner(turn.text), plan.is_closed) == ("How wide?", False)
