@@ -130,13 +130,13 @@ class ScriptedBackend:
         self.model = ""
         self.fee = fee
         self.expected = Usage(calls=1)
-        self._delay = delay
+        self.delay = delay
         self.calls: list[ToolCall] = []
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
         outcome = self._outcomes[min(len(self.calls), len(self._outcomes) - 1)]
         self.calls.append(call)
-        await asyncio.sleep(self._delay)
+        await asyncio.sleep(self.delay)
         if isinstance(outcome, ToolFailure):
             raise outcome
         return outcome, self.expected

@@ -49,7 +49,7 @@ class JudgeScores(Frozen):
     """Replies of the judge from which no verdict could be read."""
     read_differently: int = 0
     """Replies that the official parse, by which the mode grades, reads in another way than as one verdict or none."""
-    replies: int = 0
+    replies: int
     """The number of replies of the judge that were read."""
 
     @property

@@ -245,8 +245,3 @@ def test_what_is_shown_of_an_attack_can_be_printed():
     refusal = refuse("Check \u202eetad eht.")
     assert refusal is not None
     assert refusal.sentence.isprintable()
-
-
-def test_a_long_hostile_text_is_decided_quickly():
-    for text in ("<" * 6_000, "ignore all " * 500, "give this " * 500, "a." * 3_000, "[" * 6_000, "score it " * 600):
-        refuse(text)

@@ -21,6 +21,11 @@ SHAPES = (
     ),
     *(
         "give ",
+        "give this ",
+        "score it ",
+        "<",
+        "[",
+        "a.",
         "give this answer 2 ",
         "mark ",
         "the judge must ",

@@ -22,5 +22,5 @@ LANES += fuzz-lane kill-lane
 fuzz-lane: $(VENV)/.installed-test  ## random attacks with a new seed
 	timeout --kill-after=10s 280 $(BIN)/python -m tests.lanes.fuzz.fuzz
 
-kill-lane: $(VENV)/.installed-test  ## training and evaluation, killed at random moments
-	timeout --kill-after=10s 1200 $(BIN)/python -m tests.lanes.fuzz.kill
+kill-lane: $(VENV)/.installed-test  ## training, evaluation, corpus build and bank writers, killed at random moments
+	timeout --kill-after=10s 1800 $(BIN)/python -m tests.lanes.fuzz.kill

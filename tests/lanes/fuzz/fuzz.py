@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -61,6 +62,8 @@ from rubricem_env.world.almanac import load_questions, shipped_corpus_path, ship
 from rubricem_env.world.offline import shipped_toolbox
 from rubricem_records.rollouts.sampling import Sampling
 from tests.fakes import ManualTime, ScriptedModel, make_reflection, rubric
+from tests.lanes.fuzz import damaged
+from tests.lanes.fuzz.spoiling import mangle, pick, spoil
 from tests.redteam.test_bank_gate import ATTACKS
 from tests.replies import empty_proposal
 from tests.rubricem_agent.policy.shared import ANSWER, service, turn
@@ -74,10 +77,6 @@ class Area(NamedTuple):
 
     attack: Attack
     count: int
-
-
-def pick(rng: np.random.Generator, items: Sequence[Any]) -> Any:
-    return items[int(rng.integers(len(items)))]
 
 
 def emission(rng: np.random.Generator) -> str:
@@ -162,42 +161,6 @@ async def attack_tools(rng: np.random.Generator) -> None:
 READING = parse_trajectory(attempt())
 RUBRICS = (rubric("a"), rubric("b"), rubric("p", Stage.PLAN))
 SCORES = {"scores": [{"index": index, "justification": "j", "score": 1} for index in (1, 2, 3)]}
-
-
-def spoil(rng: np.random.Generator, value: Any) -> Any:
-    """The JSON value with one part replaced, left out or doubled."""
-    oddities = (None, True, 1.0, -1, 3, 10**400, "2", "", [], {}, [[]], "NaN", {"score": 2}, "\ud800", 0.5)
-    if not isinstance(value, dict | list) or not value or rng.random() < 0.2:
-        return pick(rng, oddities)
-    if isinstance(value, dict):
-        key = pick(rng, list(value))
-        return {name: part for name, part in value.items() if name != key} | (
-            {} if rng.random() < 0.2 else {key: spoil(rng, value[key])}
-        )
-    place = int(rng.integers(len(value)))
-    return [*value[:place], *([] if rng.random() < 0.2 else [spoil(rng, value[place])]), *value[place + 1 :]]
-
-
-def mangle(rng: np.random.Generator, content: bytes) -> bytes:
-    """Bytes cut, flipped, doubled, nested or wrapped."""
-    if not content:
-        return b"\xff"
-    at = int(rng.integers(len(content)))
-    kinds = (
-        content[:at],
-        content[:at] + bytes([int(rng.integers(256))]) + content[at + 1 :],
-        content[:at] + content[at:] * 2,
-        content[:at] + b"[" * 5_000 + content[at:],
-        content.replace(b"1", b"NaN", 1),
-        content.replace(b"0", b"1" * 5_000, 1),
-        content.replace(b'"', b"\xed\xa0\x80", 1),
-        b"null",
-        b"[]",
-        b"{}",
-        b"",
-        b"\xef\xbb\xbf" + content,
-    )
-    return bytes(pick(rng, kinds))
 
 
 async def attack_judge(rng: np.random.Generator) -> None:
@@ -390,6 +353,12 @@ AREAS = {
     "streams": Area(attack_streams, 400),
     "files": Area(attack_files, 1_000),
     "gate": Area(attack_gate, 1_500),
+    "settings": Area(damaged.attack_settings, 400),
+    "states": Area(damaged.attack_states, 600),
+    "index": Area(damaged.attack_index, 150),
+    "records": Area(damaged.attack_records, 150),
+    "replies": Area(damaged.attack_replies, 3_000),
+    "results": Area(damaged.attack_results, 1_000),
 }
 
 
@@ -400,10 +369,16 @@ def served() -> Iterator[None]:
         yield
 
 
+HANG_SECONDS = 60
+"""Far more than any input takes on a busy machine."""
+
+
 async def run_area(name: str, seed: int, numbers: Sequence[int]) -> int:
     """Attack with these numbers; the number of attacks that got through, the first three with their traceback."""
     through = 0
+    signal.signal(signal.SIGALRM, _hangs)
     for number in numbers:
+        signal.alarm(HANG_SECONDS)
         try:
             await AREAS[name].attack(np.random.default_rng([seed, list(AREAS).index(name), number]))
         except Exception:
@@ -411,7 +386,12 @@ async def run_area(name: str, seed: int, numbers: Sequence[int]) -> int:
             if through <= 3:
                 told = "\n".join(line[:300] for line in traceback.format_exc(limit=-3, chain=False).splitlines())
                 sys.stdout.write(f"--seed {seed} --area {name} --only {number}\n{told}\n")
+    signal.alarm(0)
     return through
+
+
+def _hangs(*_: object) -> None:
+    raise TimeoutError(f"an input took more than {HANG_SECONDS} s")
 
 
 def main() -> int:

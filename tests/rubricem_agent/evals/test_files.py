@@ -199,3 +199,34 @@ def test_criteria_given_twice_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(FileFormatError, match="already has criteria"):
         drb.load(DataPaths(query, write(tmp_path / "c.jsonl", criteria.read_text() * 2), ARTICLES))
+
+
+def test_a_row_of_twowiki_without_its_question_is_refused(tmp_path: Path) -> None:
+    rows = json.loads((SAMPLES / "twowiki.synthetic.json").read_text())
+    del rows[1]["question"]
+
+    with pytest.raises(FileFormatError, match=r"element 1: the field question is missing"):
+        twowiki.load(DataPaths(write(tmp_path / "bare.json", json.dumps(rows))))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            lambda task: {name: value for name, value in task.items() if name != "id"},
+            "line 1: the field id is missing or no number",
+        ),
+        (lambda task: task | {"criterions": task["criterions"] | {"insight": []}}, "no weighted criteria for insight;"),
+        (
+            lambda task: task | {"dimension_weight": {"insight": 1.0}},
+            "no weighted criteria for comprehensiveness, instruction_following, readability;",
+        ),
+    ],
+)
+def test_criteria_of_drb_that_lack_an_id_or_a_dimension_are_refused(tmp_path: Path, changed, said: str) -> None:
+    query, criteria = drb_files(tmp_path)
+    first, *others = criteria.read_text().splitlines()
+    criteria = write(tmp_path / "criteria.jsonl", "\n".join([json.dumps(changed(json.loads(first))), *others]))
+
+    with pytest.raises(FileFormatError, match=said):
+        drb.load(DataPaths(query, criteria, ARTICLES), any_version=True)

@@ -169,3 +169,46 @@ def test_no_history_of_changes_lets_a_question_have_two_active_items_or_offers_o
     active = [item for item in bank.items() if item.is_retrievable]
     assert len({item.key for item in active}) == len(active) == len(bank)
     assert {hit.item.id for hit in bank.search("at 1", limit=99)} == {item.id for item in active}
+
+
+class GuardedIndex:
+    """The bank's index, which may be read and changed by the thread that holds the bank's lock alone."""
+
+    def __init__(self, bank):
+        self._index, self._lock = bank._index, bank._lock
+
+    def __getattr__(self, name):
+        assert self._lock._is_owned(), f"{name} is used without the lock"
+        return getattr(self._index, name)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda bank: bank.refusal(make_reflection("at 50")),
+        lambda bank: bank.write(make_reflection("at 50")),
+        lambda bank: bank.retrieve("at 0", "within"),
+        lambda bank: bank.retrieve("at 0", "cross"),
+        lambda bank: bank.search("at 0", limit=1),
+        lambda bank: bank.items(),
+        lambda bank: bank.item(1),
+        lambda bank: bank.history(query_key("at 0")),
+        lambda bank: bank.change(1, "quarantined"),
+        lambda bank: bank.contents(),
+        lambda bank: bank.state_mark,
+        lambda bank: bank.restore(bank.contents()),
+    ],
+)
+def test_everything_that_reads_or_writes_items_holds_the_lock(bank, use):
+    bank.write(make_reflection("at 0"))
+    bank._index = GuardedIndex(bank)
+    use(bank)
+
+
+def test_what_another_bank_on_the_store_has_removed_is_refused_here_before_anything_is_written(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    item = there.write(make_reflection("at 0"))
+    assert here.refusal(make_reflection("at 0")) is None
+    there.change(item.id, "removed")
+    assert here.refusal(make_reflection("at 0")) is not None

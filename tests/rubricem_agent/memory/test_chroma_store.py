@@ -251,3 +251,14 @@ def test_a_write_torn_between_its_two_rows_leaves_one_active_item(tmp_path):
     ChromaStore.open(tmp_path, embedder="plane", dimension=2).put([old])
     found = open_bank(tmp_path).retrieve("at 0", "within")
     assert [hit.item.reflection.takeaways for hit in found] == ["new"]
+
+
+def test_what_a_killed_restore_had_begun_is_not_among_the_items_of_the_next_one(tmp_path):
+    bank = open_bank(tmp_path)
+    bank.write(make_reflection("at 0"))
+    left = bank._store._client.get_or_create_collection("items-2", embedding_function=None)
+    item = BankItem(id=9, revision=9, reflection=make_reflection("at 90"))
+    vector = {"vector": b64encode(np.array([0.0, 1.0], dtype="<f4").tobytes()).decode(), "revision": 9}
+    left.upsert(ids=["9"], embeddings=[[0.0, 1.0]], documents=[item.model_dump_json()], metadatas=[vector])
+    bank.restore(bank.contents())
+    assert [item.id for item in open_bank(tmp_path).items()] == [1]

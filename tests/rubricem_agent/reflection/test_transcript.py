@@ -75,3 +75,8 @@ def test_the_result_fits_and_holds_the_answer_or_there_is_none(tool, step, limit
     else:
         assert len(shown) <= limit
         assert shown.endswith(ANSWER)
+
+
+def test_where_the_policy_s_steps_give_way_nothing_of_a_tool_text_is_left():
+    shown = render_transcript(attempt(tool="x" * 5_000, step="y" * 5_000), lambda text: len(text) < 1_000)
+    assert "x" not in shown

@@ -1,12 +1,16 @@
 """Rewards of groups in a vector environment."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.env.research_env import DeepResearchEnv
+from rubricem_env.env.rewards import stages_to_score
 from rubricem_env.env.vector import DeepResearchVectorEnv
+from rubricem_env.scaffold.parser import parse_turn
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 
@@ -103,3 +107,28 @@ def test_an_episode_alone_is_paid_to_the_cent_like_the_single_environment(querie
     assert total == 4.0
     single.close()
     envs.close()
+
+
+LATER = (Stage.RESEARCH, Stage.REVIEW, Stage.ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("turns", "is_over", "paid"),
+    [
+        ((PLAN,), False, (Stage.PLAN,)),
+        ((PLAN + CALL,), False, (Stage.PLAN,)),
+        ((PLAN, CALL), False, ()),
+        ((CALL,), False, ()),
+        # A plan after the first search is not the first plan; it is paid with the rest.
+        ((CALL, PLAN + CALL), False, ()),
+        ((CALL, PLAN + ANSWER), True, STAGES),
+        ((PLAN, ANSWER), True, LATER),
+        ((PLAN + ANSWER,), True, STAGES),
+        ((ANSWER,), True, STAGES),
+    ],
+)
+def test_the_first_plan_is_paid_when_it_is_written_and_the_rest_at_the_end(turns, is_over, paid):
+    episode = SimpleNamespace(turns=[parse_turn(text) for text in turns], is_over=is_over)
+    assert stages_to_score(episode, "stagewise", None) == paid
+    assert stages_to_score(episode, "answer", None) == ((Stage.ANSWER,) if is_over else ())
+    assert stages_to_score(episode, "none", None) == ()

@@ -116,8 +116,20 @@ async def test_work_that_nobody_waits_for_is_cancelled(store):
     await asyncio.wait_for(cancelled.wait(), 30)
 
 
+async def happens(condition):
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def settle():
+    """What is ready to run has run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 async def test_an_abandoned_call_that_is_slow_to_end_does_not_replace_its_successor():
-    begun, gate = [], asyncio.Event()
+    begun, gate, late, ended = [], asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class SlowToEnd(ScriptedTool):
         async def call(self, call):
@@ -125,19 +137,23 @@ async def test_an_abandoned_call_that_is_slow_to_end_does_not_replace_its_succes
             try:
                 await gate.wait()
             except asyncio.CancelledError:
-                await asyncio.sleep(0.01)
+                await late.wait()
+                ended.set()
                 raise
             return FOUND
 
     cached = CachedTool(SlowToEnd(), InMemoryCache(Clock()), scope="s")
     abandoned = asyncio.create_task(cached.call(CALL))
-    await asyncio.sleep(0.005)
+    await happens(lambda: len(begun) == 1)
     abandoned.cancel()
-    await asyncio.wait({abandoned})
+    await asyncio.wait({abandoned}, timeout=30)
     second = asyncio.create_task(cached.call(CALL))
-    await asyncio.sleep(0.03)
+    await happens(lambda: len(begun) == 2)
+    late.set()
+    await ended.wait()
+    await settle()
     third = asyncio.create_task(cached.call(CALL))
-    await asyncio.sleep(0)
+    await settle()
     gate.set()
     assert await asyncio.gather(second, third) == [FOUND, FOUND]
     assert len(begun) == 2
@@ -261,3 +277,18 @@ async def test_four_processes_write_one_file_and_lose_nothing(tmp_path):
         count = connection.execute("SELECT count(*) FROM results").fetchone()
     connection.close()
     assert count == (240,)
+
+
+async def test_a_store_is_closed_under_its_lock_since_a_write_may_be_going_on(tmp_path):
+    store = SqliteStore(tmp_path / "c.db", time.time)
+    await store.put("key", "text")
+    connection, held = store._connection, []
+
+    class Watched:
+        def close(self):
+            held.append(store._lock.locked())
+            connection.close()
+
+    store._connection = Watched()
+    await store.aclose()
+    assert held == [True]

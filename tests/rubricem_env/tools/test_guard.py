@@ -80,14 +80,19 @@ async def test_the_breaker_opens_and_one_call_tries_after_the_cooldown():
 
 async def test_a_probe_that_is_cancelled_lets_another_try():
     time = ManualTime()
-    backend = ScriptedBackend(DOWN, FOUND, delay=0.05)
+    backend = ScriptedBackend(DOWN, FOUND)
     tool = guard(backend, time, breaker_failures=1, breaker_cooldown=1, retry=RetryPolicy(attempts=1))
     await tool.call(CALL)
     time.now += 2
+    backend.delay = 600.0
     probe = asyncio.create_task(tool.call(CALL))
-    await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while len(backend.calls) < 2:
+            await asyncio.sleep(0)
     probe.cancel()
     await asyncio.gather(probe, return_exceptions=True)
+    assert probe.cancelled()
+    backend.delay = 0.0
     assert (await tool.call(CALL)).status is ToolStatus.OK
 
 

@@ -163,11 +163,14 @@ async def test_a_cancelled_call_is_cancelled_on_the_server_too():
 @pytest.mark.no_cover
 @pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning")
 async def test_calls_that_a_server_drops_while_it_shuts_down_are_made_again_at_its_successor():
-    dying, reborn = LocalToolbox(ScriptedTool(delay=60.0)), LocalToolbox(ScriptedTool())
+    hanging = ScriptedTool(delay=60.0)
+    dying, reborn = LocalToolbox(hanging), LocalToolbox(ScriptedTool())
     with serve_loopback(http_app(server_of(dying), token=TOKEN)) as url:
         remote = await McpToolbox.connect(link_to(partial(open_http, f"{url}/mcp", TOKEN), attempts=10))
         calls = [asyncio.create_task(remote.call(CALL)) for _ in range(40)]
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while not hanging.calls:
+                await asyncio.sleep(0.01)
     with serve_loopback(http_app(server_of(reborn), token=TOKEN), port=int(url.rsplit(":", 1)[1])):
         results = await asyncio.gather(*calls)
         await remote.aclose()

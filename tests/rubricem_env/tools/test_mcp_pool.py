@@ -92,3 +92,12 @@ async def test_where_all_servers_are_dead_the_call_ends_in_one_sentence():
     assert result.status is ToolStatus.ERROR
     assert result.message.startswith("the pool cannot be reached: ConnectError: ")
     assert len(result.message.splitlines()) == 1
+
+
+async def test_a_call_that_hangs_at_the_only_server_is_not_made_again():
+    hanging = ScriptedTool(delay=60.0)
+    with serving(hanging) as only:
+        remote = remote_of(only, timeout=0.5)
+        result = await remote.call(CALL)
+        await remote.aclose()
+    assert (result.status, len(hanging.calls)) == (ToolStatus.TIMEOUT, 1)

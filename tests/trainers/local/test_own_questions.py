@@ -29,7 +29,7 @@ from tests.replies import read_blocks, read_fenced
 from tests.shapes import tiny
 from tests.trainers.local.test_killed import ROOT, Forked, curve, finish, wait_until
 from trainers.cli.log_lines import describe_line
-from trainers.local.run import make_run
+from trainers.local.run import make_run, read_run_questions
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
 
@@ -207,3 +207,11 @@ def test_a_judge_that_is_not_there_ends_the_run_before_it_begins(own):
     assert trainer.returncode == 2
     assert "nothing was started: the judge judge at 127.0.0.1" in told.splitlines()[-1]
     assert not (folder / "none" / "metrics.jsonl").exists()
+
+
+def test_the_almanacs_held_out_questions_are_of_the_split_that_is_named_and_none_is_trained_on():
+    config = LocalConfig(policy=Path("p"), out=Path("o"))
+    train, held_out, truth = read_run_questions(config)
+    assert {truth[key].split for key in train} == {"train"}
+    assert {truth[query.key].split for query in held_out} == {config.held_out}
+    assert not {query.key for query in held_out} & train.keys()

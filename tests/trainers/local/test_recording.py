@@ -30,6 +30,8 @@ def test_a_record_holds_every_attempt_with_the_credit_that_it_was_trained_with(c
     credit = assign_credit(group_scores([one.judged.judgement for one in rollouts])[0])
     np.testing.assert_allclose([one.advantages for one in rollouts], credit.advantages, atol=1e-9)
     assert all(one.tokens is not None and one.tokens.unpack()[1].max() <= 3 for one in rollouts)
+    # The tokens are packed; a rollout does not hold them a second time.
+    assert all(one.rollout.tokens is None for one in rollouts)
 
 
 def test_a_stopped_and_resumed_run_records_each_attempt_once(config, tmp_path):

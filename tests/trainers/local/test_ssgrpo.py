@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import deque
 from pathlib import Path
 
@@ -275,3 +276,16 @@ def test_every_method_trains_in_the_local_trainer(config):
     for method in METHODS:
         changes = {"credit": method, "out": config.out / method, "meta_policy": False, "steps": 1, "advantage_rms": 1.0}
         assert run(config.model_copy(update=changes))[1]["encounter"] == "new"
+
+
+def test_the_seconds_of_a_step_are_what_a_clock_shows_and_no_more_than_the_run_took(config):
+    begun = time.monotonic()
+    run(config)
+    took = time.monotonic() - begun
+    rows = [json.loads(line) for line in (config.out / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["seconds"] for row in rows if row.get("encounter")]
+    assert [set(step) for step in steps] == [{"sample", "reflect", "update", "wait"}] * 2
+    # Each of four numbers is rounded to a hundredth, so a step may claim 0.02 s too much.
+    assert sum(sum(step.values()) for step in steps) <= took + 2 * 0.02
+    assert all(seconds >= -0.01 for step in steps for seconds in step.values())
+    assert all(step["sample"] > 0 and step["update"] > 0 for step in steps)

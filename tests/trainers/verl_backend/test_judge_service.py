@@ -102,9 +102,9 @@ async def test_a_rollout_waits_for_its_own_group_alone_and_gets_its_own_advantag
     service = make_service(model_folder, meta_policy=False)
     first = with_tokens(await attempt(ATTEMPTS[0]), (3, 3))
     waiting = asyncio.create_task(service.submit(NEW, first, group="g", index=0))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
+    await soon(lambda: service._groups)
     assert len(await submit_group(service, group="other")) == 2
+    assert not waiting.done()
     second = await service.submit(NEW, with_tokens(await attempt(ATTEMPTS[1]), (3,)), group="g", index=1)
     # Of two, the better one is a deviation above the mean and the other below; the prompt has none.
     assert (await waiting).tolist() == pytest.approx([0, 0, -1, -1], abs=1e-5)
@@ -172,6 +172,21 @@ async def test_a_group_that_an_outage_spoilt_is_sampled_again_after_the_resume(m
     assert await other.load(tmp_path, step=1, identity=identity(other)) == ({}, ("g",))
     await submit_group(other)
     assert (await other.report(2, ["g"]))["lost"] == 0
+
+
+async def test_a_group_at_the_limit_of_failures_is_not_sampled_again(model_folder, tmp_path):
+    # One failure of two rollouts is a share of 0.5, which the limit allows.
+    half = {"settings": {"failure_limit": 0.5}}
+    service = make_service(model_folder, meta_policy=False, judge=half)
+    episode = Episode(QUERY)
+    episode.abandon()
+    lost = Rollout(trajectory=episode.trajectory, policy="verl", failure="the engine is gone")
+    whole = asyncio.create_task(service.submit(NEW, await attempt(ATTEMPTS[1]), group="g", index=1))
+    await service.submit(NEW, lost, group="g", index=0)
+    await whole
+    await save(service, tmp_path, held={"g"})
+    other = make_service(model_folder, meta_policy=False, judge=half)
+    assert await other.load(tmp_path, step=1, identity=identity(other)) == ({}, ())
 
 
 async def test_a_budget_that_is_used_up_stops_the_run_and_its_group_is_sampled_again_after_the_resume(
@@ -344,7 +359,7 @@ async def test_a_reflection_that_was_pending_at_the_checkpoint_is_written_after_
     service = make_service(model_folder)
     await service.open(SlowClient())
     await submit_group(service)
-    await asyncio.sleep(0.05)
+    assert service.reflections.pending
     await save(service, tmp_path)
     other = make_service(model_folder)
     await other.load(tmp_path, step=1, identity=identity(other))
@@ -360,7 +375,8 @@ class SlowBank:
     """Writes only when its contents are requested, or after half a second; until then the writer waits."""
 
     def __init__(self, bank):
-        self.bank, self.requested, self.written = bank, threading.Event(), threading.Event()
+        self.bank = bank
+        self.begun, self.may_go_on, self.written, self.requested = (threading.Event() for _ in range(4))
 
     def __getattr__(self, name):
         return getattr(self.bank, name)
@@ -369,7 +385,8 @@ class SlowBank:
         return len(self.bank)
 
     def write(self, *arguments, **options):
-        self.requested.wait(0.5)
+        self.begun.set()
+        assert self.may_go_on.wait(60)
         try:
             return self.bank.write(*arguments, **options)
         finally:
@@ -377,7 +394,7 @@ class SlowBank:
 
     def contents(self, *, since=0):
         self.requested.set()
-        self.written.wait(2)
+        assert self.written.wait(60)
         return self.bank.contents(since=since)
 
 
@@ -386,8 +403,12 @@ async def test_a_reflection_that_ends_while_a_checkpoint_is_taken_is_written_onc
     service.bank = SlowBank(service.bank)
     await service.open(FakeClient(tokenizer, [REFLECTION]))
     await submit_group(service)
-    await asyncio.sleep(0.2)  # the candidates are drawn and judged; the best one is being written
-    await save(service, tmp_path)
+    await soon(service.bank.begun.is_set)
+    saving = asyncio.create_task(save(service, tmp_path))
+    # The checkpoint waits for the write, or, if it did not, it would read the bank now.
+    await soon(lambda: service._reflector.writing._waiters or service.bank.requested.is_set())
+    service.bank.may_go_on.set()
+    await saving
     other = make_service(model_folder)
     await other.load(tmp_path, step=1, identity=identity(other))
     await other.open(FakeClient(tokenizer, [REFLECTION]))
@@ -431,7 +452,7 @@ SLOW_JUDGE = {"knobs": {"latency": 0.2}}
 
 
 async def soon(condition) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -443,8 +464,8 @@ async def test_a_group_that_is_being_judged_at_a_checkpoint_gets_its_credit_only
     group = asyncio.create_task(submit_group(service))
     await soon(lambda: not service._groups and not group.done() and service.judge.buffer._locks)
     assert await save(service, tmp_path) == ()
-    await asyncio.sleep(1.0)
-    # Judging continues meanwhile; its credit is not given out.
+    # Judging continues meanwhile and ends; its credit is not given out.
+    await soon(lambda: service._may_score._waiters)
     assert not group.done()
     await service.resume_scoring()
     assert len(await group) == 2

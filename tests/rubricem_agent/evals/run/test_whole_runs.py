@@ -169,3 +169,10 @@ def test_a_run_of_researchqa_in_mode_drtulu_is_told_of_dr_tulus_examples(make_co
     assert chosen.notes() == []
     assert chosen.manifest.inputs.ids == ("synthetic-2-s2",)
     assert plan_run(make_config("researchqa", out=tmp_path / "official")).notes() == []
+
+
+def test_each_judges_replies_are_counted_as_its_own(run, make_config, judge_url):
+    judges = (f"openai:one@{judge_url}", f"openai:two@{judge_url}")
+    scores = run(make_config("simpleqa", judges=judges)).scores
+    # Eight questions, each one reply of each judge.
+    assert [(judge.judge, judge.replies) for judge in scores.judges] == [(judge, 8) for judge in judges]

@@ -63,7 +63,9 @@ async def test_a_worker_that_gives_up_its_wait_leaves_the_queue() -> None:
     limiter = workers.limiter(ONE)
     async with limiter.slot(1):
         waiting = asyncio.create_task(limiter.slot(1).__aenter__())
-        await asyncio.sleep(0.01)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
     async with asyncio.timeout(5), limiter.slot(1):
