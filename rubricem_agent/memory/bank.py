@@ -105,8 +105,8 @@ class RubricBank:
         return cls(MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder)
 
     def __len__(self) -> int:
-        """How many items are active."""
-        return sum(item.is_retrievable for item in self.items())
+        """How many items may be shown: the active ones, and those on probation."""
+        return sum(item.status in SHOWN for item in self.items())
 
     @property
     def state_mark(self) -> tuple[str, int]:

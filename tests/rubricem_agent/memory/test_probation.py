@@ -193,7 +193,7 @@ def test_a_new_lesson_is_on_probation_and_is_not_retrieved_like_the_others(embed
     assert bank.retrieve("at 20", "within") == ()
     assert numbers(bank.retrieve_on_probation("at 0", "cross")) == [written.id]
     assert numbers(bank.retrieve_on_probation("at 20", "within")) == [written.id]
-    assert len(bank) == 0
+    assert len(bank) == 1
 
 
 def test_without_probation_a_lesson_is_admitted_at_once_and_nothing_is_measured(embedder):
