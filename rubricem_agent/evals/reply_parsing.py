@@ -14,7 +14,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from rubricem_env.llm.json_reply import read_json
 
-FormT = TypeVar("FormT", bound=BaseModel)
+VerdictT = TypeVar("VerdictT", bound=BaseModel)
 
 _MARKUP = re.compile(r"[*_`#>]")
 _BETWEEN = r"[\s\"']*[:\uff1a=\u2192][\s\"']*"
@@ -32,7 +32,7 @@ CUT = Unparsed("the reply was cut at the token limit")
 NO_VERDICT = Unparsed("the reply is no verdict in the form that was asked for")
 
 
-def read_form(reply: str, form: type[FormT]) -> FormT | Unparsed:
+def read_form(reply: str, form: type[VerdictT]) -> VerdictT | Unparsed:
     """The reply as the JSON object of this form, bare or in one code block.
 
     Prose beside it, a key given twice, a field that the form does not have, and a value of another type or out of its
