@@ -82,6 +82,8 @@ class Meter:
         self.limits = limits or SpendLimits()
         self._is_limited = self.limits != SpendLimits()
         self._prices = prices
+        self.priced: dict[str, Price] = {}
+        """The price of each model that was paid for."""
         self._spent: dict[str, _Sums] = {}
         self._reserved: dict[object, _Sums] = {}
         """What each running call has reserved. It is empty where there are no limits, since nothing asks for it."""
@@ -152,6 +154,7 @@ class Meter:
     def _priced(self, model: str, usage: Usage, fee: float) -> _Sums:
         price = price_of(model, self._prices) if model else None
         if price is not None:
+            self.priced[model] = price
             fee += price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
         is_unpriced = price is None and usage.tokens
         return {**vars(usage), "dollars": fee, "unpriced_calls": usage.calls if is_unpriced else 0}

@@ -94,7 +94,8 @@ def test_the_plan_is_shown_for_16_and_32_gpus_before_it_is_refused(capsys: pytes
     with pytest.raises(ConfigError, match="is too small"):
         print_plan(RECIPE, assumptions=["gpu_gib=20"])
     shown = capsys.readouterr().out
-    for words in ("16 GPUs", "32 GPUs", "training GiB of a GPU", "dollars of the run", "list prices as of"):
+    sections = ("16 GPUs", "32 GPUs", "training GiB of a GPU", "dollars of the run")
+    for words in (*sections, "list prices", "price of gemini-3.8-flash: $0.75 read"):
         assert words in shown
 
 
