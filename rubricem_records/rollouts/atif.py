@@ -207,12 +207,12 @@ def own_attempt(document: AtifTrajectory) -> RecordedAttempt | None:
         ValidationError: our part of the document is damaged.
     """
     own = (document.extra or {}).get(OWN)
-    trajectory = _path(own, "entry", "rollout", "trajectory")
-    if not isinstance(trajectory, dict):
+    if _path(own, "entry") is None:
         return None
     segments = [segment.model_dump(mode="json") for step in document.steps for segment in _segments(step)]
     entry = {**_object(own, "entry")}
-    rollout = {**_object(own, "entry", "rollout"), "trajectory": {**trajectory, "segments": segments}}
+    trajectory = {**_object(own, "entry", "rollout", "trajectory"), "segments": segments}
+    rollout = {**_object(own, "entry", "rollout"), "trajectory": trajectory}
     whole = {**_object(own), "entry": {**entry, "rollout": rollout}}
     # As JSON, in which the strict types of scores are read as they were written.
     return RecordedAttempt.model_validate_json(json.dumps(whole))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rubricem_env.domain.base import well_formed
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import refuse_other_than_file, validating
 from rubricem_env.domain.trajectory import load_trajectory
@@ -36,7 +37,7 @@ def load_attempt(text: str, where: str, number: int = 0) -> RecordedAttempt:
     Raises:
         FileFormatError: it is none, or one that lacks what an attempt needs; the message says what.
     """
-    fields = _object(text)
+    fields, text = _object(text)
     if "segments" not in fields and ("schema_version" in fields or "steps" in fields):
         return load_atif(text, where, number)
     if "rollout" in fields:
@@ -192,10 +193,15 @@ def _lines_of(folder: Path, kind: str) -> Path:
     return folder / f"{kind}.jsonl"
 
 
-def _object(text: str) -> Mapping[str, Any]:
-    """The fields of a JSON object; none where the text is something else, which its reader will say."""
+def _object(text: str) -> tuple[Mapping[str, Any], str]:
+    """The fields of a JSON object and its text without lone surrogates, which strict readers refuse.
+
+    There are no fields where the text is something else, which its reader will say.
+    """
     try:
         fields = json.loads(text)
+        if isinstance(fields, dict):
+            return fields, str(well_formed(json.dumps(fields, ensure_ascii=False)))
     except (ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        pass
+    return {}, text

@@ -67,10 +67,10 @@ def _turn(step: AtifStep, *, is_last: bool) -> Iterator[Segment]:
     """The segments of a turn: a turn with several calls is one for each call, as the scaffold has it."""
     text = plain_text(step.message)
     thought = step.reasoning_content or ""
-    has_action = parse_turn(text).has_action
+    turn = parse_turn(text)
     calls = step.tool_calls or ()
     if not calls:
-        is_answer = is_last and not has_action and bool(text.strip())
+        is_answer = is_last and not turn.has_action and turn.first(ANSWER) is None and bool(text.strip())
         yield Segment(origin=Origin.POLICY, text=_answer(text) if is_answer else text, thought=thought)
     waiting: dict[str, list[AtifResult]] = {call.tool_call_id: [] for call in calls}
     others: list[AtifResult] = []
@@ -79,7 +79,7 @@ def _turn(step: AtifStep, *, is_last: bool) -> Iterator[Segment]:
     for number, call in enumerate(calls):
         is_first = number == 0
         # An agent that writes the scaffold itself has its call in its text.
-        written = text if is_first and has_action else _call(call, before=text if is_first else "")
+        written = text if is_first and turn.has_action else _call(call, before=text if is_first else "")
         yield Segment(origin=Origin.POLICY, text=written, thought=thought if is_first else "")
         # Removed, so that a second call of the same id does not show the results again.
         for result in waiting.pop(call.tool_call_id, []):

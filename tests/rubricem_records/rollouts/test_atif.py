@@ -219,6 +219,31 @@ def test_a_damaged_document_is_refused(text):
         load_attempt(text, "f.json")
 
 
+def test_a_lone_surrogate_is_replaced_and_not_refused():
+    content = document()
+    content["steps"][3]["message"] = "40 \ud800 m"
+    for text in (json.dumps(content), json.dumps(content, ensure_ascii=False)):
+        assert load_attempt(text, "f.json").entry.rollout.parsed.answer == "40 \ufffd m"
+
+
+def test_an_answer_that_the_agent_began_itself_is_not_begun_twice():
+    content = document()
+    content["steps"][3]["message"] = "<answer>It is 40"
+    found = loaded(content)
+    assert policy_texts(found.trajectory)[-1] == "<answer>It is 40"
+    assert (found.entry.rollout.parsed.answer, found.trajectory.ending) == ("It is 40", None)
+
+
+def test_deep_nesting_is_read_up_to_a_limit():
+    def nested(depth):
+        return json.dumps(document()).replace('{"command": "ls"}', '{"a":' * depth + "1" + "}" * depth)
+
+    assert load_attempt(nested(150), "f.json").trajectory.question
+    for depth in (950, 100_000):
+        with pytest.raises(FileFormatError, match=r"f\.json is not"):
+            load_attempt(nested(depth), "f.json")
+
+
 def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
     file = tmp_path / "huge.json"
     with file.open("wb") as opened:
