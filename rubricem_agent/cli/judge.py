@@ -144,7 +144,8 @@ def _show_group(
         money = "price unknown" if spent.unpriced_calls else f"${spent.dollars:.4f}"
         tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out"
         terminal.show(f"{phase}: {spent.usage.calls} calls, {tokens}, {money}")
-    terminal.show(*(inert(f"price of {model}: {price}") for model, price in meter.priced.items()))
+    for model, price in meter.priced.items():
+        terminal.show(inert(f"price of {model}: {price}"))
 
 
 def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgement]], rubrics: RubricSet) -> list[str]:

@@ -256,6 +256,7 @@ def test_the_table_shows_money_injections_and_what_was_not_let_in(files, tmp_pat
     assert "meant for a judge: asks for a score, speaks to the judge" in shown
     assert "score: 2 calls" in shown
     assert "$0.0" in shown
+    assert "price of gemini-3.8-flash: $0.75 read, $3.75 written for a million tokens (" in shown
 
 
 def test_an_unreadable_rubric_file_and_an_empty_question_are_refused(files, tmp_path):
