@@ -146,8 +146,11 @@ def is_attempt(file: Path) -> bool:
     """Whether a file looks like an ATIF document or a trajectory, by its beginning alone."""
     if not file.is_file():
         return False
-    with file.open("rb") as opened:
-        beginning = opened.read(4_096)
+    try:
+        with file.open("rb") as opened:
+            beginning = opened.read(4_096)
+    except OSError:
+        return False
     return b'"ATIF-v' in beginning or b'"segments"' in beginning
 
 
