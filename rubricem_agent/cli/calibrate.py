@@ -24,6 +24,7 @@ from rubricem_env.domain.inputs import read_lines, read_text, validating
 from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.judge.rubrics.files import read_rubrics
 from rubricem_env.judge.trust.calibration import Calibration, LabelledExample, calibrate as run_calibration
+from rubricem_env.llm.prices import describe_prices
 
 _SHOWN_DISAGREEMENTS = 10
 
@@ -145,7 +146,8 @@ def _show_estimate(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> No
     costs = [(plan.manifest, cost) for plan in plans for cost in plan.estimate() if cost.stage == "verdicts"]
     heads = ("benchmark", "prompts", "judge", "calls", "tokens read", "tokens written", "dollars")
     rows = ((of.benchmark, inert(of.prompts) or "our own", inert(cost.model), *cost_cells(cost)) for of, cost in costs)
-    terminal.show(plain_table(*heads, rows=rows))
+    prices = (line for plan in plans for line in describe_prices(plan.judge_models, plan.prices))
+    terminal.show(plain_table(*heads, rows=rows), *map(inert, dict.fromkeys(prices)))
     total = f"{sum(cost.dollars for _, cost in costs):.2f}"
     document = [{"benchmark": of.benchmark, "prompts": of.prompts, **cost.model_dump()} for of, cost in costs]
     terminal.close(document, f"no model was called. Known prices add up to ${total}.", brief=total)

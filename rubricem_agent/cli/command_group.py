@@ -19,7 +19,7 @@ The object is a `typer.Typer`, or a function whose parameters Typer reads. Its d
 """
 _FIRST = (
     *("demo", "init", "ask", "train", "train-verl", "watch", "view", "report", "judge", "calibrate", "probe"),
-    *("credit", "inspect", "parity", "push", "doctor", "eval", "tools", "corpus", "bank", "data"),
+    *("credit", "inspect", "parity", "push", "doctor", "eval", "tools", "corpus", "bank", "data", "export"),
 )
 """The order of the commands in the help text; others follow by name."""
 

@@ -29,6 +29,7 @@ from rubricem_agent.wiring.teacher_data import (
 from rubricem_agent.wiring.training_questions import prepare as prepare_set
 from rubricem_agent.yaml_config import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.llm.prices import describe_prices
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 
 _SHOWN_ROWS = 8
@@ -86,7 +87,7 @@ def teach(
     changes = {"ceilings": SpendLimits(dollars=max_dollars), "probe": not no_probe, "shards": ray}
     config = options.config(out).model_copy(update=changes)
     count, costs = _estimate(config)
-    terminal.say(_describe_costs(count, costs))
+    terminal.say(_describe_costs(config, count, costs))
     # On the error stream: the question is no part of the result.
     if parse_teacher(config.teacher).backend != SCRIPTED and not yes:
         try:
@@ -123,14 +124,15 @@ def teach(
 @command
 def dry_run(terminal: Terminal, options: TeacherOptions) -> None:
     """Estimate the calls, the tokens and the money of `teach`. Nothing is sent."""
-    count, costs = _estimate(options.config(Path()))
+    config = options.config(Path())
+    count, costs = _estimate(config)
     document: dict[str, object] = {"questions": count, **dict.fromkeys(costs)}
     for name, cost in costs.items():
         if cost is not None:
             dollars = None if cost.unpriced_calls else cost.dollars
             counts = cost.usage.model_dump(include={"calls", "input_tokens", "output_tokens"})
             document[name] = {**counts, "dollars": dollars}
-    text = _describe_costs(count, costs)
+    text = _describe_costs(config, count, costs)
     terminal.close(document, text, brief=text.splitlines()[-1])
 
 
@@ -221,9 +223,10 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     return len(tasks), {**costs, "expected": expected, "at most": at_most}
 
 
-def _describe_costs(questions: int, costs: dict[str, Spent | None]) -> str:
+def _describe_costs(config: TeacherConfig, questions: int, costs: dict[str, Spent | None]) -> str:
     free = "; the scripted teacher costs nothing" if None in costs.values() else ""
-    lines = [f"{questions} questions{free}."]
+    prices = [] if free else describe_prices([parse_teacher(config.teacher).model], teacher_prices(config))
+    lines = [f"{questions} questions{free}.", *prices]
     for name, cost in costs.items():
         if cost is None:
             continue

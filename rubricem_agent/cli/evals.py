@@ -24,6 +24,7 @@ from rubricem_agent.wiring.evals_on_ray import run_over_ray
 from rubricem_agent.wiring.inspect_log import export_inspect_log
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.llm.prices import describe_prices
 from rubricem_records.evaluations.names import name_of
 from rubricem_records.evaluations.own_rows import lifetime
 from rubricem_records.evaluations.scores import read_scores
@@ -123,11 +124,13 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     count = len(inputs.ids)
     rows = ((cost.stage, escape(cost.model), *cost_cells(cost)) for cost in estimates)
     table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars", rows=rows)
-    terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table)
+    prices = describe_prices((cost.model for cost in estimates), planned.prices)
+    terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table, *map(escape, prices))
     document = {
         "benchmark": benchmark,
         "mode": mode,
         "examples": count,
+        "prices": prices,
         "stages": [
             {
                 "stage": cost.stage,

@@ -7,28 +7,27 @@ import typer
 
 from rubricem_agent.cli.command import command
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
-from rubricem_agent.cli.trajectory_rows import read_trajectory_rows
 from rubricem_env.domain.base import STAGES, Span
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.scaffold.claims import unfounded_claims
-from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
+from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_records.rollouts.attempts import load_attempt, read_rows
 
 
 @command
 def inspect(
     terminal: Terminal,
-    file: Annotated[Path, typer.Argument(help="A trajectory: one JSON object, or a JSONL file with --line.")],
+    file: Annotated[Path, typer.Argument(help="A trajectory or ATIF: one JSON object, or JSON lines with --line.")],
     line: Annotated[int | None, typer.Option(min=1, help="Which line of a JSONL file to read, from 1.")] = None,
 ) -> None:
     """Show the turns, stages, violations and citations of a trajectory file."""
-    rows = read_trajectory_rows(file)
+    rows = read_rows(file)
     if line is None and len(rows) > 1:
         raise FileFormatError(f"{file} holds {len(rows)} lines; choose one trajectory with --line N.")
     if line is not None and line not in rows:
         raise FileFormatError(f"{file} has {len(rows)} lines; there is no line {line}.")
     where = str(file) if line is None else f"{file}, line {line}"
-    parsed = parse_trajectory(load_trajectory(rows[line or min(rows)], where))
+    parsed = load_attempt(rows[line or min(rows)], where).entry.rollout.parsed
     _show_parsed(parsed, terminal)
     rejecting = parsed.rejections
     verdict = "accepted" if not rejecting else f"rejected ({len(rejecting)} reasons)"

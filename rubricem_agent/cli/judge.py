@@ -10,13 +10,12 @@ import typer
 from rubricem_agent.cli.command import ProbeOption, command
 from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, open_judge
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
-from rubricem_agent.cli.trajectory_rows import read_trajectory_rows
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text
 from rubricem_env.domain.judgement import Rubric, StageScore
-from rubricem_env.domain.trajectory import Query, Trajectory, load_trajectory
+from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.judge.describe import describe_group
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
@@ -27,6 +26,7 @@ from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.claims import unfounded_claims
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.rollouts.attempts import read_file
 
 _NAME_WIDTH = 40
 
@@ -34,7 +34,7 @@ _NAME_WIDTH = 40
 @command
 def judge(
     terminal: Terminal,
-    files: Annotated[list[Path], typer.Argument(help="Trajectories of one question: JSON, or JSON lines.")],
+    files: Annotated[list[Path], typer.Argument(help="Trajectories of one question, or ATIF: JSON, or JSON lines.")],
     judge: JudgeOption = "rules",
     rubrics: Annotated[
         Path | None, typer.Option(help="Further rubrics to score by: a JSON list, or one JSON object a line.")
@@ -45,7 +45,8 @@ def judge(
 
     Criteria come from contrast within the group and from --rubrics: rows of {"title", "description", "weight"} are
     answer criteria, a negative weight makes one a flaw; "stage" and "polarity" may be given instead. What tools showed
-    is taken from the files; nothing is searched again.
+    is taken from the files; nothing is searched again. In a trajectory of another agent the calls are its research and
+    the last message its answer; a plan and a review it has only where it wrote them in the scaffold's tags.
     """
     group = _read_group(files)
     given = read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics)) if rubrics is not None else ()
@@ -77,10 +78,9 @@ def _read_group(files: Sequence[Path]) -> dict[str, Trajectory]:
         raise UsageError("a trajectory file is given twice; a group holds each attempt once.")
     group: dict[str, Trajectory] = {}
     for file in files:
-        rows = read_trajectory_rows(file)
-        for number, text in rows.items():
-            name, where = (str(file),) * 2 if len(rows) == 1 else (f"{file}:{number}", f"{file}, line {number}")
-            group[name] = load_trajectory(text, where)
+        attempts = read_file(file)
+        for number, attempt in attempts.items():
+            group[str(file) if len(attempts) == 1 else f"{file}:{number}"] = attempt.trajectory
     first_name, first = next(iter(group.items()))
     for name, trajectory in group.items():
         if not trajectory.question.strip():
@@ -144,6 +144,8 @@ def _show_group(
         money = "price unknown" if spent.unpriced_calls else f"${spent.dollars:.4f}"
         tokens = f"{spent.usage.input_tokens} tokens in, {spent.usage.output_tokens} out"
         terminal.show(f"{phase}: {spent.usage.calls} calls, {tokens}, {money}")
+    for model, price in meter.priced.items():
+        terminal.show(inert(f"price of {model}: {price}"))
 
 
 def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgement]], rubrics: RubricSet) -> list[str]:

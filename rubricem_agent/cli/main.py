@@ -15,6 +15,7 @@ from rubricem_agent.cli.data import data_app
 from rubricem_agent.cli.demo import demo
 from rubricem_agent.cli.doctor import doctor
 from rubricem_agent.cli.evals import eval_app
+from rubricem_agent.cli.export import export_app
 from rubricem_agent.cli.init import init
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.judge import judge
@@ -44,6 +45,7 @@ app.add_typer(tools_app, name="tools")
 app.add_typer(corpus_app, name="corpus")
 app.add_typer(bank_app, name="bank")
 app.add_typer(data_app, name="data")
+app.add_typer(export_app, name="export")
 
 
 @app.callback()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.cli.command import command
+from rubricem_agent.cli.shown_run import open_shown_run
 from rubricem_agent.cli.terminal import Terminal, to_json
 from rubricem_agent.wiring.viewer import serve_viewer
 
@@ -15,7 +16,8 @@ from rubricem_agent.wiring.viewer import serve_viewer
 def view(
     terminal: Terminal,
     folder: Annotated[
-        Path, typer.Argument(metavar="[RUN_DIR]", help="Folder of a run, or one that holds runs.", show_default=True)
+        Path,
+        typer.Argument(metavar="[RUN_DIR]", help="Folder of a run, of runs, or of ATIF files.", show_default=True),
     ] = Path("runs"),
     bank: Annotated[
         Path | None, typer.Option(help="The folder of a rubric bank to show and edit beside each run.")
@@ -38,4 +40,5 @@ def view(
         if open_browser and not webbrowser.open(url):
             terminal.warn("no browser could be opened; open the address by hand")
 
-    serve_viewer(folder, bank=bank, port=port, announce=announce)
+    with open_shown_run(folder) as shown_folder:
+        serve_viewer(shown_folder, bank=bank, port=port, announce=announce)

@@ -5,8 +5,9 @@ from urllib.parse import urlsplit
 
 from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, RULES, SCRIPTED, parse_judge, parse_policy
 from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
+from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.llm.prices import Price, listed_with, price_of
+from rubricem_env.llm.prices import Price, price_of, with_given
 from rubricem_records.evaluations.manifest import judge_model
 from rubricem_records.evaluations.rules import Rules
 
@@ -59,10 +60,10 @@ def prices_of(config: EvalConfig, *models: str) -> Mapping[str, Price]:
     """The list prices with those that the settings give; raises ConfigError where a budget could not hold a model."""
     given = dict(config.prices)
     rest = given.pop("", None)
-    prices = listed_with(given)
+    prices = with_given(given, list_prices())
     unpriced = [model for model in dict.fromkeys(models) if model and price_of(model, prices) is None]
     if rest is not None:
-        return listed_with({**dict.fromkeys(unpriced, rest), **given})
+        return with_given(dict.fromkeys(unpriced, rest), prices)
     if config.budget is not None and unpriced:
         raise ConfigError(
             f"--budget is {config.budget:g} dollars, and the price of {', '.join(unpriced)} is unknown. Give what a "

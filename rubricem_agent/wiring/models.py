@@ -31,6 +31,7 @@ from rubricem_agent.model_names import (
 from rubricem_agent.policy.base import TINY, Opening, Policy, model_folder, own_system
 from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
+from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.ensemble import EnsembleJudge
@@ -44,7 +45,7 @@ from rubricem_env.llm.limits.limiter import Limiter
 from rubricem_env.llm.limits.pool import ModelPool
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
-from rubricem_env.llm.prices import PRICES, Price, price_of
+from rubricem_env.llm.prices import Price, price_of
 from rubricem_env.llm.usage import Meter
 
 if TYPE_CHECKING:
@@ -190,16 +191,16 @@ def _connect_served(
 
 
 def build_policy(
-    config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
+    config: PolicyConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] | None = None
 ) -> tuple[Policy, Meter]:
-    """The policy of the settings, and the meter of its cost.
+    """The policy of the settings, and the meter of its cost, by the list prices where no others are given.
 
     Raises:
         ConfigError: a name is wrong, a key is missing, or a folder holds no model.
         MissingExtraError: the backend's package is not installed.
     """
     spec = parse_policy(config.policy)
-    meter = Meter(config.ceilings, prices=prices)
+    meter = Meter(config.ceilings, prices=list_prices() if prices is None else prices)
     if spec.backend == SCRIPTED:
 
         def research(opening: Opening, seed: int) -> QuotingResearcher:
@@ -275,15 +276,16 @@ class BuiltJudge(NamedTuple):
 
 
 def build_judge(
-    config: JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] = PRICES
+    config: JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] | None = None
 ) -> BuiltJudge:
-    """The judge of the settings; all its models share one meter and one limiter.
+    """The judge of the settings; all its models share one meter, by default of list prices, and one limiter.
 
     Raises:
         ConfigError: a name is wrong or a key is missing.
         MissingExtraError: a backend's package is not installed.
     """
     timing = Timing.real(config.settings.seed)
+    prices = list_prices() if prices is None else prices
     meter = Meter(config.ceilings, prices=prices)
     limiter = Limiter(config.rates, timing)
     members: list[RulesJudge | LLMJudge] = []

@@ -24,6 +24,7 @@ from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.wiring.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
 from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
+from rubricem_agent.wiring.prices import list_prices
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import open_tools
 from rubricem_env.domain.errors import ConfigError
@@ -32,7 +33,7 @@ from rubricem_env.llm.limits.limiter import Limiter, LimiterOf, own_limiter
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel, expected_usage
-from rubricem_env.llm.prices import Price, listed_with, price_name, price_of
+from rubricem_env.llm.prices import Price, price_name, price_of, with_given
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import shipped_questions_path
@@ -72,7 +73,7 @@ def teacher_prices(config: TeacherConfig) -> Mapping[str, Price]:
         ConfigError: a limit in dollars could not hold, because the price is unknown.
     """
     spec = parse_teacher(config.teacher)
-    prices = listed_with({spec.model: config.price} if config.price is not None else {})
+    prices = with_given({spec.model: config.price} if config.price is not None else {}, list_prices())
     price = price_of(spec.model, prices)
     if config.ceilings.dollars is not None and spec.backend != SCRIPTED:
         if spec.backend == DIRECTORY:

@@ -5,14 +5,14 @@ A model that is not in the table has an unknown price, not a price of zero.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.inputs import package_text
 
 Dollars = Annotated[float, Field(ge=0)]
@@ -27,11 +27,17 @@ class Price(Frozen):
     cached: Dollars | None = None
     """The price of cached input. None means that it costs as much as any."""
     as_of: date
+    source: Text = "our list"
+    """Who says so."""
 
     @property
     def batched(self) -> "Price":
         """What a batch job pays: half, at Gemini as at OpenAI; cached input is not cheaper still."""
-        return Price(input=self.input / 2, output=self.output / 2, as_of=self.as_of)
+        source = f"{self.source}, half for a batch"
+        return Price(input=self.input / 2, output=self.output / 2, as_of=self.as_of, source=source)
+
+    def __str__(self) -> str:
+        return f"${self.input:g} read, ${self.output:g} written for a million tokens ({self.source}, {self.as_of})"
 
     def cost(self, input_tokens: int, cached_tokens: int, output_tokens: int) -> float:
         """Dollars; `input_tokens` include the cached ones."""
@@ -60,14 +66,22 @@ def price_name(model: str) -> str:
     return model.rpartition("/")[2].casefold()
 
 
-def listed_with(given: Mapping[str, tuple[float, float]]) -> Mapping[str, Price]:
-    """The list, with these dollars for a million tokens read and written in place of a model's own."""
-    own = {name: Price(input=a, output=b, as_of=date.today()) for name, (a, b) in given.items()}
-    return {**PRICES, **{price_name(name): price for name, price in own.items()}}
+def with_given(
+    given: Mapping[str, tuple[float, float]], prices: Mapping[str, Price] = PRICES, *, source: str = "given"
+) -> Mapping[str, Price]:
+    """The prices, with these dollars for a million tokens read and written in place of a model's own."""
+    own = {name: Price(input=a, output=b, as_of=date.today(), source=source) for name, (a, b) in given.items()}
+    return {**prices, **{price_name(name): price for name, price in own.items()}}
 
 
 _VERSION = re.compile("-2|-0|-preview|-latest|$")
 """What follows the stem of a name."""
+
+
+def describe_prices(models: Iterable[str], prices: Mapping[str, Price]) -> list[str]:
+    """A sentence for each model that has a price: how much, who says so, and of which day."""
+    found = ((model, price_of(model, prices)) for model in dict.fromkeys(models) if model)
+    return [f"price of {model}: {price}" for model, price in found if price is not None]
 
 
 def price_of(model: str, prices: Mapping[str, Price] = PRICES) -> Price | None:

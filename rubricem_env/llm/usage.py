@@ -82,6 +82,8 @@ class Meter:
         self.limits = limits or SpendLimits()
         self._is_limited = self.limits != SpendLimits()
         self._prices = prices
+        self._price_of: dict[str, Price | None] = {"": None}
+        """What `price_of` said of each model so far."""
         self._spent: dict[str, _Sums] = {}
         self._reserved: dict[object, _Sums] = {}
         """What each running call has reserved. It is empty where there are no limits, since nothing asks for it."""
@@ -89,6 +91,11 @@ class Meter:
     @property
     def by_phase(self) -> Mapping[str, Spent]:
         return {phase: _spent(sums) for phase, sums in self._spent.items()}
+
+    @property
+    def priced(self) -> Mapping[str, Price]:
+        """The price of each model that was paid for."""
+        return {model: price for model, price in self._price_of.items() if price is not None}
 
     @property
     def total(self) -> Spent:
@@ -150,7 +157,9 @@ class Meter:
         self._spent = {phase: {**dict(entry), **dict(entry.usage)} for phase, entry in spent.items()}
 
     def _priced(self, model: str, usage: Usage, fee: float) -> _Sums:
-        price = price_of(model, self._prices) if model else None
+        if model not in self._price_of:
+            self._price_of[model] = price_of(model, self._prices)
+        price = self._price_of[model]
         if price is not None:
             fee += price.cost(usage.input_tokens, usage.cached_tokens, usage.output_tokens)
         is_unpriced = price is None and usage.tokens

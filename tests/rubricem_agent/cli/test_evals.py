@@ -41,6 +41,7 @@ def test_a_dry_run_counts_calls_and_money_and_writes_nothing(tmp_path):
     # 3 + 4 + 5 + 6 items, twice.
     assert " 36 " in result.output
     assert "no model was called" in result.output
+    assert "price of gpt-4.1-2025-04-14: $2 read, $8 written for a million tokens (" in " ".join(result.output.split())
     assert not (tmp_path / "run").exists()
 
 

@@ -12,9 +12,11 @@ from rubricem_agent.cli.judge import judge
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.model_names import parse_judge
 from rubricem_agent.wiring.models import build_judge
+from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import dump_trajectory
 from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.prices import FLASH, describe_prices
 from rubricem_env.testing.judges import attempt, careless
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
@@ -257,6 +259,7 @@ def test_the_table_shows_money_injections_and_what_was_not_let_in(files, tmp_pat
     assert "meant for a judge: asks for a score, speaks to the judge" in shown
     assert "score: 2 calls" in shown
     assert "$0.0" in shown
+    assert describe_prices([FLASH], list_prices())[0] in shown
 
 
 def test_an_unreadable_rubric_file_and_an_empty_question_are_refused(files, tmp_path):

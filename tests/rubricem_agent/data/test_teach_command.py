@@ -66,7 +66,9 @@ def test_a_dry_run_says_calls_and_money_and_sends_nothing() -> None:
     # Five rounds are expected of each, ten are the most.
     assert "expected: 50 calls" in shown
     assert "at most: 100 calls" in shown
-    assert shown.count("$") == 2
+    # The two costs, and the price that they come from.
+    assert [line.count("$") for line in shown.splitlines()] == [0, 2, 1, 1]
+    assert "price of gemini-3.1-pro-preview: $2 read, $12 written for a million tokens (" in shown
 
 
 def test_a_dry_run_counts_the_searches_at_the_price_of_the_dearer_tool(tmp_path: Path) -> None:

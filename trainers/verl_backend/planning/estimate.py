@@ -13,11 +13,12 @@ from typing import NamedTuple
 from rubricem_agent.config.search_engines import GoogleSearchConfig, SearchConfig
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.model_names import RULES, parse_judge
+from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.judge.model.request_blocks import MAX_CANDIDATE_CHARS
 from rubricem_env.llm.hosts import url_host
-from rubricem_env.llm.prices import price_of
+from rubricem_env.llm.prices import describe_prices, price_of
 from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
@@ -136,13 +137,16 @@ class CallKind(NamedTuple):
     output_tokens: float = 0.0
     dollars: float | None = 0.0
     """Of a step; None where the model is in no price table."""
+    price: str = ""
+    """What the model costs, who says so and of which day."""
 
 
 def _priced(what: str, calls: float, model: str | None, *, read: float, written: float, fee: float = 0.0) -> CallKind:
     """Calls to a model at its list price, or to none, with a fee for each."""
-    price = price_of(model) if model else None
+    price = price_of(model, list_prices()) if model else None
     each = fee if price is None else fee + price.cost(round(read), 0, round(written))
-    return CallKind(what, calls, read, written, None if model and price is None else calls * each)
+    described = "".join(describe_prices([model], list_prices())) if model else ""
+    return CallKind(what, calls, read, written, None if model and price is None else calls * each, described)
 
 
 def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:

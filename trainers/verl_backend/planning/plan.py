@@ -12,8 +12,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rubricem_env.llm.prices import PRICES
-
 from ..refusals import refuse_unfit
 from . import estimate
 from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
@@ -116,7 +114,7 @@ def print_plan(
         "search bottleneck": search_bottleneck(shape, model, assumed) if plans else "",
         "assumed": assumed.model_dump(),
         "left out": estimate.NOT_ESTIMATED,
-        "prices as of": max(price.as_of for price in PRICES.values()).isoformat(),
+        "prices": [*dict.fromkeys(kind.price for kind in estimate.plan_calls(shape, assumed) if kind.price)],
     }
     if as_json:
         sys.stdout.write(json.dumps(document, allow_nan=False) + "\n")
@@ -152,8 +150,8 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
         "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}\n"
         "simulate the queues: python -m research.simulate CONFIG\n\n"
         "[bold]assumed[/bold], not measured; set with --assume KEY=VALUE\n{0}\n"
-        "list prices as of {prices as of}; batch tariffs, cached input and cached searches cost less".format(
-            assumed, **document
+        "list prices; batch tariffs, cached input and cached searches cost less\n{1}".format(
+            assumed, "\n".join(document["prices"]), **document
         )
     )
 

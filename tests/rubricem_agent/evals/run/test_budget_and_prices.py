@@ -12,8 +12,10 @@ from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
+from rubricem_agent.wiring.prices import list_prices
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.prices import PRICES, price_of
 from rubricem_env.llm.usage import Usage
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
@@ -35,9 +37,15 @@ def test_a_budget_asks_for_the_price_of_every_model_that_has_none(make_config, j
     assert "--price own=2,12" in str(refusal.value)
 
 
-def test_the_official_judge_of_webwalkerqa_has_no_price_either(make_config):
-    with pytest.raises(ConfigError, match="the price of gpt-4 is unknown"):
-        plan_run(make_config("webwalkerqa", judges=(), budget=5.0))
+def test_the_official_judge_of_webwalkerqa_has_a_price_in_the_library_alone(make_config):
+    config = make_config("webwalkerqa", judges=(), budget=5.0)
+    if price_of("gpt-4", list_prices()) is None:
+        with pytest.raises(ConfigError, match="the price of gpt-4 is unknown"):
+            plan_run(config)
+    else:
+        # OpenAI's page: $30 and $60.
+        assert str(price_of("gpt-4", plan_run(config).prices)).startswith("$30 read, $60 written")
+    assert price_of("gpt-4", PRICES) is None
 
 
 @pytest.mark.parametrize("model", ["judge-of-tests", ""])
