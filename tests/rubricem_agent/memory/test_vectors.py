@@ -49,6 +49,16 @@ def test_a_closed_row_is_not_found_until_it_is_opened():
     assert nearest(table, table.rows[row], 1) == [(0, 1.0)]
 
 
+def test_no_row_is_the_nearest_none():
+    assert nearest(filled(unit_rows(np.ones((3, 4)))), np.ones(4, dtype=np.float32), 0) == []
+
+
+def test_rows_begin_on_a_cache_line():
+    # numpy begins at multiples of 16 bytes; the tables are kept, so that each begins elsewhere.
+    tables = [VectorTable(dimension) for dimension in range(1, 200)]
+    assert {table.rows.ctypes.data % 64 for table in tables} == {0}
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.integers(1, 20), st.sampled_from([0.0, 0.1, 0.9]))
 def test_closed_rows_are_passed_over_and_scores_may_be_used_again(seed, count, limit, share):
     generator = np.random.default_rng(seed)
