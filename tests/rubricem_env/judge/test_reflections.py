@@ -77,7 +77,9 @@ async def test_the_judge_sees_the_evaluators_reasons():
     judge, model = judge_over(by_text)
     await judge.judge_reflections(task("0.5"))
     answer = read_blocks(model.requests[0].prompt)["SCORES"]["answer"]
-    assert (answer["score"], answer["criteria"][0]["why"]) == (0.0, "cites nothing")
+    (criterion,) = answer["criteria"]
+    assert (answer["score"], criterion["why"]) == (0.0, "cites nothing")
+    assert (criterion["criterion"], criterion["polarity"]) == (FAULT.title, FAULT.polarity)
 
 
 @pytest.mark.parametrize("bad", [1.5, -0.1, True, "0.5", None])

@@ -84,3 +84,8 @@ def test_a_long_value_is_shortened_and_an_unprintable_one_spelt_out():
     assert "U+202E" in message
     assert len(message) < 200
     assert message.isprintable()
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 57 + "...")])
+def test_a_long_value_is_shortened_in_the_sentence(length, shown):
+    assert f"turn 1 has {shown} inside" in violation(Code.NESTED_TAG, 1, "x" * length).message
