@@ -62,6 +62,7 @@ def test_a_text_in_another_language_is_refused_where_the_question_is_in_english(
         ),  # asked in Russian
         ("river \u0440\u0435\u043a\u0430\u0440", "How wide is it?", None),  # half of the letters
         ("rive \u0440\u0435\u043a\u0430\u0440", "How wide is it?", "\u0440\u0435\u043a\u0430\u0440"),
+        ("\uff37\uff49\uff44\uff45", "How wide is it?", None),  # Latin letters in another width
         ("Names the wider of the two rivers " + "\u1200" * 12, "How wide is it?", None),  # a name
         ("Names the wider of the two rivers " + "\u1200" * 13, "How wide is it?", "\u1200" * 13),
     ],
