@@ -96,6 +96,7 @@ def test_the_back_off_has_a_limit_and_does_not_overflow() -> None:
     [
         ("7", 7.0),
         ("0.5", 0.5),
+        ("0", 0.0),
         (" ", None),
         (None, None),
         ("soon", None),
