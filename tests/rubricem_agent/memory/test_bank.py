@@ -173,6 +173,32 @@ def test_the_mark_of_the_state_differs_after_what_another_bank_wrote(embedder):
     assert here.state_mark != before
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda bank: bank.items(),
+        lambda bank: bank.contents(),
+        lambda bank: bank.history(query_key("at 0")),
+        lambda bank: bank.search("at 0", limit=1),
+        lambda bank: bank.retrieve("at 0", "within"),
+        lambda bank: bank.retrieve("at 40", "cross"),
+        lambda bank: bank.item(1),
+        lambda bank: bank.refusal(make_reflection("at 40", takeaways="Trust blogs.")),
+    ],
+)
+def test_each_look_sees_what_another_bank_has_just_done(embedder, look):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    there.write(make_reflection("at 0", takeaways="Trust blogs."))
+    there.write(make_reflection("at 80"))
+    there.change(2, "removed")
+    if look(there) is None:
+        there.change(1, "removed")
+    found = look(here)
+    assert found
+    assert str(found) == str(look(there))
+
+
 def test_search_for_people_shows_the_question_itself_too(bank):
     bank.write(make_reflection("at 0"))
     assert numbers(bank.search("at 0", limit=5)) == [1]
