@@ -148,6 +148,14 @@ def test_top_k_is_a_setting(embedder):
     assert numbers(bank.retrieve("at 0", "cross")) == [1, 2, 3]
 
 
+def test_a_store_gives_only_what_was_written_after_a_revision(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    bank = RubricBank(store, embedder)
+    for degrees in (0, 20, 40):
+        bank.write(make_reflection(f"at {degrees}"))
+    assert [row.item.revision for row in store.changed_since(1)] == [2, 3]
+
+
 @pytest.mark.parametrize("written", range(4))
 def test_a_bank_over_a_store_has_all_its_items(embedder, written):
     store = MemoryStore(embedder="plane", dimension=2)
