@@ -1,6 +1,6 @@
 """Random small changes of the core, each of which a test must notice; `make mutation-lane`.
 
-    python -m tests.lanes.mutation.lane [--seed N] [--minutes 10] [--count N] [--room PATH] [--only TEXT] [--covered FILE]
+    python -m tests.lanes.mutation.lane [--seed N] [--minutes 10] [--count N] [--room PATH] [--only TEXT] [--near]
 
 Every run draws a new seed and prints it. Each mutant is made in a copy of the working tree and tested by the files that
 import its module, the nearest first, then by those that import its importers. It survives if all of them pass. With a
