@@ -90,6 +90,7 @@ async def test_an_answer_that_breaks_off_is_shown_by_its_last_hundred_characters
     criterion = await proposed("Breaks off", attempt(), attempt(answer=ANSWER[:60]))
     found = await score(attempt(answer="<answer>" + "x" * 50 + "y" * 100), criterion)
     assert found.justification == f"the answer ends with “{'y' * 100}”"
+    assert (await score(attempt(), criterion)).score == 0
 
 
 async def test_a_justification_quotes_the_attempt():
