@@ -69,3 +69,8 @@ def test_a_text_in_another_language_is_refused_where_the_question_is_in_english(
 )
 def test_letters_of_another_script_may_be_a_name_or_those_of_the_question(text, question, foreign):
     assert find_foreign(text, question) == foreign
+
+
+@pytest.mark.parametrize(("text", "is_refused"), [("Rapport dans la Seine", True), ("Rapport dans Seine", False)])
+def test_two_function_words_tell_a_language_and_one_does_not(text, is_refused):
+    assert find_foreign(text, "How wide is it?") == (text if is_refused else None)
