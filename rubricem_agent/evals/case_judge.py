@@ -125,7 +125,7 @@ class CaseJudge:
             failure=failure,
             usage=usage,
             dollars=dollars_of(usage, *names, prices=self.prices),
-            seconds=max(0.0, self.timing.clock() - begun),
+            seconds=self.timing.clock() - begun,
         )
 
     async def _one_reply(self, question: GradingQuestion, spent: list[Usage]) -> ChatReply:

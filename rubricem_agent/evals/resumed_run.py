@@ -57,7 +57,7 @@ def settle_manifest(folder: Path, wanted: EvaluationManifest) -> EvaluationManif
 def has_lines(folder: Path) -> bool:
     """Whether anything was answered or judged in the folder; otherwise its manifest may be replaced."""
     logs = (folder / ANSWERS_FILE, folder / VERDICTS_FILE)
-    return any(log.exists() and log.stat().st_size > 0 for log in logs)
+    return any(log.exists() and log.stat().st_size for log in logs)
 
 
 def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: EvaluationManifest) -> None:

@@ -165,11 +165,9 @@ def normalise(
     means = sum_by_group(np.where(counted, values, 0.0), members) / np.maximum(sizes, 1)
     centred = np.where(counted, values - means[members], 0.0)
     spread = np.sqrt(sum_by_group(centred**2, members) / np.maximum(sizes - ddof, 1))
-    is_flat = (spread < FLAT) | (sizes < MIN_VALID)
     scaled = centred / (spread + epsilon)[members] if is_scaled else centred
-    return np.where(is_flat[members], 0.0, scaled)
+    return np.where((spread < FLAT)[members], 0.0, scaled)
 
 
 def sum_by_group(values: npt.NDArray[np.generic], members: Integers) -> Floats:
-    count = int(members.max(initial=-1)) + 1
-    return np.stack([np.bincount(members, weights=column, minlength=count) for column in values.T], axis=1)
+    return np.stack([np.bincount(members, weights=column) for column in values.T], axis=1)

@@ -11,8 +11,8 @@
 A trainer samples the rollouts, calls the judge and updates the weights itself.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from statistics import mode
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,7 +243,7 @@ def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
     rollout_stats = measure_rollouts([[entry.rollout for entry in entries]])
     spread = spread_shares([[entry.judged.judgement for entry in group.rollouts] for group in groups])
     return {
-        "encounter": Counter(credited.group.encounter for credited in groups).most_common(1)[0][0],
+        "encounter": mode(credited.group.encounter for credited in groups),
         # Empty for questions without truth.
         "true": {stage: value for stage, value in true.items() if value is not None},
         "judged": mean_by_stage([entry.judged.judgement.scores for entry in entries]),

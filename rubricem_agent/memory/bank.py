@@ -92,7 +92,7 @@ class RubricBank:
         self._admit_as: ItemStatus = "quarantined" if is_moderated else "probation" if probation else "active"
         self._lock = threading.RLock()
         self._index = ItemIndex(store.dimension)
-        self._mark = -1
+        self._mark: int | None = None
         self._generation = ""
         self.settings = settings or RetrievalSettings()
         self.probation = probation
@@ -277,7 +277,6 @@ class RubricBank:
         with self._lock, self._store.exclusive():
             self._refresh_to_write()
             self._store.replace_all([self._keep_withdrawn(row) for row in contents])
-            self.refresh()
 
     def _retrieve(self, question: str, mode: Retrieval, status: ShownStatus, limit: int) -> tuple[Retrieved, ...]:
         key = query_key(question)

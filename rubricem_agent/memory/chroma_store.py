@@ -162,8 +162,6 @@ def _upsert(collection: Any, rows: Sequence[StoredItem]) -> None:
         metadatas=[
             {
                 "revision": row.item.revision,
-                "query_key": row.item.key,
-                "status": row.item.status,
                 "vector": b64encode(row.vector.astype("<f4").tobytes()).decode(),
             }
             for row in rows

@@ -36,7 +36,7 @@ class VectorTable:
     Not thread-safe.
     """
 
-    def __init__(self, dimension: int, *, kinds: int = 1) -> None:
+    def __init__(self, dimension: int, *, kinds: int) -> None:
         self._rows = _aligned(_FIRST_CAPACITY, dimension)
         self._is_closed = np.ones((kinds, _FIRST_CAPACITY), dtype=bool)
         self._count = 0

@@ -81,7 +81,7 @@ class ShownText:
 
     def _copied(self, letters: str) -> Iterator[Span]:
         """Every run of what was shown, in the letters."""
-        for start in range(len(letters) - _FEWEST_LETTERS + 1):
+        for start in range(len(letters)):
             if letters[start : start + _FEWEST_LETTERS] in self._beginnings:
                 ends = (start + length for length in self._lengths)
                 end = next((end for end in ends if end <= len(letters) and letters[start:end] in self._runs), None)

@@ -48,7 +48,7 @@ _READER = re.compile(
 _COMPLEMENT = re.compile(
     r"\s*(?:of|in|on|for|from|by|that|which|who|whose|where|superseded|issued|published|older|about|under|with|without"
     r"|between|"
-    r"concerning|regarding|dated|after|until|given\s+by|to)\b([^.!?;,]*)",
+    r"concerning|regarding|dated|after|until|given\s+by|to)\b(?P<owner>[^.!?;,]*)",
     _FLAGS,
 )
 _NOT_DIRECTIVE = frozenset(_PARTS["not_directive"].split())
@@ -232,15 +232,12 @@ def _orders(sentence: str) -> Iterator[Speech]:
         after = _after(sentence, match)
         if not _is_directive(_before(sentence, match)):
             continue
-        passage = match[0]
-        if match["said"] or match["asked"]:
-            yield Speech("order", passage)
-            continue
         complement = _COMPLEMENT.match(after)
-        is_readers = _READER.search(complement[0] if complement else " ".join(after.split()[:1])) is not None
-        is_owned = complement is not None and bool(complement[1].strip()) and not is_readers
-        if is_readers or (not is_owned and (match["named"] or _OF_READER.search(passage))):
-            yield Speech("order", passage)
+        is_readers = _READER.search(complement["owner"] if complement else " ".join(after.split()[:1])) is not None
+        is_owned = complement is not None and bool(complement["owner"].strip())
+        is_of_reader = match["named"] or _OF_READER.search(match[0])
+        if match["said"] or match["asked"] or is_readers or (is_of_reader and not is_owned):
+            yield Speech("order", match[0])
     for match in _ORDERS.finditer(sentence):
         before = _before(sentence, match)
         is_dictated = re.match(r"(?:answer|reply|respond)\b", match[0], _FLAGS) is None or _is_directive(before)

@@ -127,7 +127,7 @@ def test_bench_write(benchmark, durable_bank):
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_bench_append(benchmark, size):
     row = unit_rows(np.ones((1, DIMENSION)))[0]
-    table = VectorTable(DIMENSION)
+    table = VectorTable(DIMENSION, kinds=1)
     for _ in range(size):
         table.append(row)
     benchmark.pedantic(table.append, args=(row,), rounds=2_000)

@@ -113,6 +113,22 @@ def test_an_honest_reason_is_one(reason):
     assert read_entries({"scores": [row(1, 0, reason)]}, WireScore, asked=(1,))[1].score == 0
 
 
+@pytest.mark.parametrize("zeros", [[row(1, 0)], [row(1, 0), row(2, 0, "It names no season.")], rows(1, 2, score=1)])
+def test_a_zero_alone_zeros_with_reasons_and_other_scores_with_one_reason_are_scores(zeros):
+    found = read_entries({"scores": zeros}, WireScore, asked=(1, 2))
+    assert [entry.score for entry in found.values()] == [each["score"] for each in zeros]
+
+
+def test_two_zeros_with_one_reason_are_a_refusal():
+    with pytest.raises(ModelError, match="every criterion a zero for one and the same reason"):
+        read_entries({"scores": rows(1, 2, score=0)}, WireScore, asked=(1, 2))
+
+
+def test_the_entries_around_an_unusable_one_are_read():
+    entries = [row(1), row(2, 7), row(3)]
+    assert list(read_entries({"scores": entries}, WireScore, asked=(1, 2, 3))) == [1, 3]
+
+
 DIMENSIONS = {"diagnostic_accuracy": 0.5, "specificity": 0.5, "scope_and_balance": 0.5}
 
 

@@ -289,8 +289,8 @@ def policy_logprobs(model: PreTrainedModel, pack: Pack) -> tuple[Tensor, Tensor]
         return token_logprobs(hidden, model.lm_head.weight, targets=targets, temperature=temperature)
     ids = torch.as_tensor(pack.token_ids, dtype=torch.long, device=device)[None]
     logits = model(input_ids=ids, use_cache=False, logits_to_keep=indices).logits[0].float()
-    logprobs = (logits / temperature[:, None]).log_softmax(-1)
-    entropy = -(logprobs.detach().exp() * logprobs.detach()).sum(-1)
+    logprobs = (logits / temperature[:, None]).log_softmax(1)
+    entropy = -(logprobs.detach().exp() * logprobs.detach()).sum(1)
     return logprobs.gather(1, targets[:, None])[:, 0], entropy
 
 

@@ -69,7 +69,6 @@ class LLMJudge:
         refused: list[str] = []
 
         def parse(reply: ChatReply) -> list[Rubric]:
-            refused.clear()
             return list(read_proposal(parse_json_object(reply), provenance, refused=refused))
 
         request = self._request(

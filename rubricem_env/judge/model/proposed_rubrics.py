@@ -31,7 +31,7 @@ def read_proposal(reply: Mapping[str, JsonValue], provenance: Provenance, *, ref
     """The rubrics of a reply. A malformed rubric is refused by itself.
 
     Raises:
-        ModelError: the reply is not the four stages, each with its two lists, and nothing else.
+        ModelError: the reply is not the four stages, each with its two lists, and nothing else. Then none was refused.
     """
     keys = {stage: f"stage_{stage.position + 1}" for stage in STAGES}
     lists = {stage: _lists_of(reply.get(key), key) for stage, key in keys.items()}

@@ -43,7 +43,7 @@ class RetryPolicy(Frozen):
         # The exponent is bounded because a float overflows long before anyone retries so often.
         backoff = min(self.max_delay, self.initial_delay * self.factor ** min(retry, 64))
         if retry_after is not None:
-            return max(0.0, retry_after) + backoff * self.jitter * draw
+            return retry_after + backoff * self.jitter * draw
         return backoff * (1 - self.jitter * draw)
 
 

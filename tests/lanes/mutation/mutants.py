@@ -172,7 +172,8 @@ def _other_tests(node: ast.IfExp | ast.If | ast.While) -> Iterator[Change]:
 
 def _other_statements(node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.Return):
-        if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
+        # Neither is true, so that None in place of False is the same to a caller.
+        if node.value is not None and not (isinstance(node.value, ast.Constant) and not node.value.value):
             yield "return", ast.Return(ast.Constant(None)), ""
     elif isinstance(node, ast.Expr):
         if not isinstance(node.value, ast.Constant | ast.Yield | ast.YieldFrom):

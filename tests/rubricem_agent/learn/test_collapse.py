@@ -51,6 +51,22 @@ def test_each_sign_of_collapse_is_found_by_its_own_threshold(changed, key):
     assert find_collapse(lines, WATCH.model_copy(update={key: None})) is None
 
 
+@pytest.mark.parametrize(
+    ("changed", "key", "first"),
+    [
+        ("words", "shortest_answer", 40.0),
+        ("words", "longest_answer", 40.0),
+        ("repeats", "repeated_calls", 1.0),
+        ("entropy", "lowest_entropy", 0.3),
+        ("grad", "largest_gradient", 0.5),
+        ("kl", "largest_kl", 1.0),
+        ("valid", "fewest_valid", 0.95),
+    ],
+)
+def test_what_is_just_at_its_bound_is_allowed(changed, key, first):
+    assert find_collapse(run_that_ends_with(**{changed: getattr(WATCH, key) * first}), WATCH) is None
+
+
 def test_the_sentence_has_the_numbers_and_the_way_out():
     # First level (40 + 40) / 2, present level (4 + 4) / 2, bound 0.25 * 40.
     found = find_collapse(run_that_ends_with(words=4.0), WATCH)

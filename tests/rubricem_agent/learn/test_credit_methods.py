@@ -49,6 +49,12 @@ def test_draco_redistributes_a_rollouts_advantage_by_the_quality_of_its_stages()
     np.testing.assert_allclose(advantages, [[1, 1, 0, 0], [-1.5, -0.75, 0, 0]], atol=1e-6)
 
 
+def test_draco_takes_most_from_the_stage_of_least_quality():
+    # A = -1, w = 1 - Q = (0.5, 0.75), n = (2, 4): -6 * 0.5 / (2 * 1.25) = -1.2 and -6 * 0.75 / (4 * 1.25) = -0.9
+    advantages = assign_credit([BEST, [0.5, 0.25, 0, 0]], mode="draco", tokens=[[[2, 4, 0, 0]]] * 2).advantages
+    np.testing.assert_allclose(advantages[1], [-1.2, -0.9, 0, 0], atol=1e-6)
+
+
 def test_draco_is_uniform_where_no_stage_deserves_a_share():
     # the better rollout has Q = 0 in the only stage it wrote: the weights sum to 0
     advantages = assign_credit([BEST, WORST], mode="draco", tokens=[[[0, 3, 0, 0]]] * 2).advantages

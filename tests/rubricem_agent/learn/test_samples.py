@@ -80,6 +80,7 @@ def test_reflections_are_normalised_within_their_question_and_keep_their_tempera
     assert np.allclose(samples[0].advantages, [0, 0, 1, 1])
     assert np.allclose(samples[1].advantages, [0, 0, -1, -1])
     assert list(samples[0].stage_ids) == [-1, -1, 0, 0]
+    assert (list(samples[0].token_ids), list(samples[0].rollout_logprobs)) == ([7, 7, 1, 2], [0.0, 0.0, -0.5, -0.5])
     assert {sample.temperature for sample in samples} == {0.7}
 
 

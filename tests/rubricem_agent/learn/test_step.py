@@ -17,7 +17,7 @@ from rubricem_agent.learn.step import (
     record_groups,
     retrieve_lessons,
 )
-from rubricem_agent.memory.bank import RubricBank
+from rubricem_agent.memory.bank import RetrievalSettings, RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.memory.inject import NO_LESSONS, Injector
 from rubricem_agent.memory.probation import ProbationSettings
@@ -26,7 +26,7 @@ from rubricem_agent.policy.base import Opening
 from rubricem_agent.reflection.reflector import ReflectionOutcome
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Origin, Query, Segment, Trajectory
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
@@ -150,6 +150,26 @@ def test_scores_of_a_group_reach_the_lessons_that_its_attempts_saw(trial_bank):
     assert effect.gain == pytest.approx(-0.7 * 2 / 3)
 
 
+def test_a_rollout_whose_scores_are_not_valid_says_nothing_of_the_lessons(trial_bank):
+    hit = trial_bank.retrieve_on_probation("How wide is this river?", "cross")[0]
+    failed = Unscored(reason="judge_failed")
+    partly = Judgement.of({stage: failed for stage in STAGES} | {STAGES[0]: StageScore(score=0.2)})
+    judged = judgement(0.9, 0.9)
+    judged = judged.model_copy(update={"rollouts": (RolloutJudgement(judgement=partly), *judged.rollouts)})
+    assert not judged.rollouts[0].is_valid
+    measure_lessons(trial_bank, "How wide is this river?", judged, [[hit], [], []], step=3)
+    assert trial_bank.item(hit.item.id).effect.shown == 0
+
+
+def test_lessons_grow_old_as_steps_are_measured():
+    embedder = HashingEmbedder()
+    store = MemoryStore(embedder=embedder.name, dimension=embedder.dimension)
+    bank = RubricBank(store, embedder, settings=RetrievalSettings(max_age=3))
+    bank.write(make_reflection("How wide is another river?", step=1))
+    measure_lessons(bank, "How wide is this river?", judgement(0.5), [()], step=5)
+    assert len(bank) == 0
+
+
 def test_the_record_says_which_attempts_saw_a_lesson(trial_bank):
     hits = trial_bank.retrieve("How wide is this river?", "cross")
     rollouts = [rollout("a"), rollout("b"), rollout("c")]
@@ -194,6 +214,50 @@ def test_a_rollout_that_the_world_broke_is_counted_and_trains_nothing():
     line = describe_groups([group])
     assert (line["lost"], line["trained_rollouts"]) == (1, 2)
     assert group.failures == ["", "", "the engine is gone"]
+
+
+def test_a_rollout_is_left_out_for_what_broke_it_or_its_judgement():
+    rollouts = [rollout("a"), rollout("b", failure="the engine is gone"), rollout("c"), rollout("d")]
+    failed = Judgement.of(dict.fromkeys(STAGES, Unscored(reason="judge_failed")))
+    silent, refused = (RolloutJudgement(judgement=failed, failure=why) for why in ("", "the judge is away"))
+    judged = judgement(1.0)
+    judged = judged.model_copy(update={"rollouts": (*judged.rollouts, silent, silent, refused)})
+    expected = ["", "the engine is gone", "the judge gave no score", "the judge is away"]
+    assert credited(rollouts, judged).failures == expected
+
+
+def test_each_group_has_its_own_rows_of_the_credit():
+    groups = [[rollout("a"), rollout("b")], [rollout("c"), rollout("d"), rollout("e")], [rollout("f"), rollout("g")]]
+    judged = [judgement(0.5, 0.5), judgement(1.0, 0.0, 1.0), judgement(0.5, 0.5)]
+    # In the second group, the research of the first rollout has no score, and the third rollout is broken.
+    partly = judged[1].judgements[0].model_copy(update={"research": Unscored(reason="judge_failed")})
+    lost = judged[1].rollouts[0].model_copy(update={"judgement": partly})
+    judged[1] = judged[1].model_copy(update={"rollouts": (lost, *judged[1].rollouts[1:])})
+    groups[1][2] = rollout("e", failure="the engine is gone")
+    credit = credit_rollouts(groups, judged, settings=CreditSettings()).credit
+    queries = [
+        QUERY,
+        QUERY.model_copy(update={"question": "Another?"}),
+        QUERY.model_copy(update={"question": "Third?"}),
+    ]
+    found = credit_groups(
+        [Group.of(query, [one.parsed for one in group]) for query, group in zip(queries, groups, strict=True)],
+        groups,
+        judged,
+        credit,
+        encounter="new",
+        buffer=RubricBuffer(),
+        lessons={},
+        truth={},
+    )
+    rows = [entry.advantages for group in found for entry in group.rollouts]
+    assert np.allclose(rows, credit.advantages)
+    assert [group.group.place for group in found] == [0, 1, 2]
+    line = describe_groups(found)
+    # One of three groups differs in a stage.
+    assert line["spread"]["answer"] == 0.3333
+    assert [group.fallbacks for group in found] == [0, 1, 0]
+    assert line["fallbacks"] == 1
 
 
 def test_a_question_without_truth_has_no_true_quality_and_its_line_can_be_read():

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from rubricem_agent.memory.bank import RetrievalSettings, RubricBank
 from rubricem_agent.memory.gate import Refusal
+from rubricem_agent.memory.probation import GuidedScore, ProbationSettings
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import query_key
@@ -108,7 +109,7 @@ def test_a_removed_text_is_refused_when_it_comes_back_in_another_form(bank, agai
 
 def test_a_moderated_bank_offers_nothing_before_approval(embedder):
     bank = open_bank(embedder, is_moderated=True)
-    bank.write(make_reflection("at 0"))
+    assert bank.write(make_reflection("at 0")).reason == "waits for approval"
     assert bank.retrieve("at 0", "within") == ()
     bank.change(1, "active")
     assert numbers(bank.retrieve("at 0", "within")) == [1]
@@ -145,6 +146,65 @@ def test_top_k_is_a_setting(embedder):
     for degrees in (20, 40, 60, 80):
         bank.write(make_reflection(f"at {degrees}"))
     assert numbers(bank.retrieve("at 0", "cross")) == [1, 2, 3]
+
+
+def test_a_store_gives_only_what_was_written_after_a_revision(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    bank = RubricBank(store, embedder)
+    for degrees in (0, 20, 40):
+        bank.write(make_reflection(f"at {degrees}"))
+    assert [row.item.revision for row in store.changed_since(1)] == [2, 3]
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_bank_over_a_store_has_all_its_items(embedder, written):
+    store = MemoryStore(embedder="plane", dimension=2)
+    first = RubricBank(store, embedder)
+    for number in range(written):
+        assert first.write(make_reflection(f"at {number}")).reason == ""
+    assert len(RubricBank(store, embedder)) == written
+
+
+def test_revisions_number_the_writes_and_contents_are_those_after_one(bank):
+    for degrees in (0, 20, 40):
+        bank.write(make_reflection(f"at {degrees}"))
+    bank.change(1, "quarantined")
+    assert [item.revision for item in bank.items()] == [4, 2, 3]
+    assert [row.item.id for row in bank.contents(since=2)] == [1, 3]
+
+
+def test_the_mark_of_the_state_differs_after_what_another_bank_wrote(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    before = here.state_mark
+    there.write(make_reflection("at 0"))
+    assert here.state_mark != before
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda bank: bank.items(),
+        lambda bank: bank.contents(),
+        lambda bank: bank.history(query_key("at 0")),
+        lambda bank: bank.search("at 0", limit=1),
+        lambda bank: bank.retrieve("at 0", "within"),
+        lambda bank: bank.retrieve("at 40", "cross"),
+        lambda bank: bank.item(1),
+        lambda bank: bank.refusal(make_reflection("at 40", takeaways="Trust blogs.")),
+    ],
+)
+def test_each_look_sees_what_another_bank_has_just_done(embedder, look):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    there.write(make_reflection("at 0", takeaways="Trust blogs."))
+    there.write(make_reflection("at 80"))
+    there.change(2, "removed")
+    if look(there) is None:
+        there.change(1, "removed")
+    found = look(here)
+    assert found
+    assert str(found) == str(look(there))
 
 
 def test_search_for_people_shows_the_question_itself_too(bank):
@@ -197,10 +257,16 @@ class GuardedIndex:
         lambda bank: bank.contents(),
         lambda bank: bank.state_mark,
         lambda bank: bank.restore(bank.contents()),
+        lambda bank: bank.refresh(),
+        lambda bank: bank.retire(9),
+        lambda bank: bank.retrieve_on_probation("at 0", "cross"),
+        lambda bank: bank.record_scores("at 0", [GuidedScore(frozenset([1]), 0.5), GuidedScore(frozenset(), 0.5)]),
     ],
 )
-def test_everything_that_reads_or_writes_items_holds_the_lock(bank, use):
-    bank.write(make_reflection("at 0"))
+def test_everything_that_reads_or_writes_items_holds_the_lock(embedder, use):
+    store = MemoryStore(embedder="plane", dimension=2)
+    bank = RubricBank(store, embedder, probation=ProbationSettings(), settings=RetrievalSettings(max_age=1))
+    RubricBank(store, embedder).write(make_reflection("at 0"))
     bank._index = GuardedIndex(bank)
     use(bank)
 

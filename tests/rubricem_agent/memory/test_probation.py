@@ -34,6 +34,10 @@ def numbers(hits):
     return [hit.item.id for hit in hits]
 
 
+def numbers_of(items):
+    return [item.id for item in items]
+
+
 def group(*pairs):
     """Attempts as (numbers of the items that were seen, score)."""
     return [GuidedScore(frozenset(items), score) for items, score in pairs]
@@ -178,6 +182,16 @@ def test_what_a_person_decided_stays(status):
     assert decide(measured(HARMFUL, HARMFUL, status=status, decided_by_person=True), SETTINGS) is None
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "status"),
+    [(-0.1, 0.0, None), (-0.1, -1e-9, "quarantined"), (0.02, 0.1, None), (0.02 + 1e-9, 0.1, "active")],
+)
+def test_an_interval_that_touches_its_limit_decides_nothing(low, high, status):
+    effect = LessonEffect(shown=9, unshown=9, questions=("a", "b", "c"), weight=4.5, low=low, high=high)
+    decision = decide(item(effect=effect), ProbationSettings(least_effect=0.02))
+    assert (decision.status if decision else None) == status
+
+
 def test_a_lesson_that_was_never_compared_says_so():
     assert describe_effect(LessonEffect()) == "not measured"
 
@@ -256,6 +270,47 @@ def test_scores_after_the_quarantine_change_nothing(embedder):
     assert bank.item(1) == before
 
 
+def test_scores_of_a_lesson_that_was_withdrawn_or_is_unknown_leave_those_of_the_others(embedder):
+    bank = open_bank(embedder)
+    for degrees in (20, 40):
+        bank.write(make_reflection(f"at {degrees}"))
+    bank.change(1, "removed")
+    seen = [GuidedScore(frozenset([0, 1, 2]), 0.6), GuidedScore(frozenset([0, 1]), 0.5)]
+    assert numbers_of(bank.record_scores("at 0", seen)) == [2]
+
+
+def test_what_scores_change_without_a_decision_leaves_status_and_reason(embedder):
+    bank = open_bank(embedder)
+    bank.write(make_reflection("at 20"))
+    bank.change(1, "active", "it is good")
+    (changed,) = bank.record_scores("at 0", LEVEL)
+    assert (changed.status, changed.reason, changed.effect.shown) == ("active", "it is good", 2)
+
+
+def test_scores_and_age_leave_what_another_process_has_decided(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    banks = [RubricBank(store, embedder, probation=SETTINGS, settings=RetrievalSettings(max_age=1)) for _ in range(2)]
+    here, there = banks
+    for degrees in (20, 40):
+        here.write(make_reflection(f"at {degrees}"))
+    there.change(1, "quarantined", "poison")
+    assert here.record_scores("at 0", HELPFUL) == ()
+    there.change(2, "active", "good")
+    here.retire(9)
+    assert [(stored.status, stored.reason) for stored in there.items()] == [
+        ("quarantined", "poison"),
+        ("active", "good"),
+    ]
+
+
+def test_a_successor_is_seen_as_such_by_another_process(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    for takeaways in ("Search the ruling.", "Search the newest edition."):
+        here.write(make_reflection("at 20", takeaways=takeaways))
+        assert there.items() == here.items()
+
+
 def test_a_person_overrides_and_scores_no_longer_decide(embedder):
     bank = open_bank(embedder)
     bank.write(make_reflection("at 20"))
@@ -291,6 +346,37 @@ def test_what_a_person_withdrew_stays_withdrawn_when_an_older_snapshot_is_restor
     assert (bank.item(1).status, bank.item(1).reason) == ("quarantined", "wrong")
 
 
+def test_what_scores_withdrew_is_as_it_was_when_an_older_snapshot_is_restored(embedder):
+    bank = open_bank(embedder)
+    bank.write(make_reflection("at 20"))
+    saved = bank.contents()
+    for number in range(2):
+        bank.record_scores(f"at {number}", HARMFUL)
+    assert bank.item(1).status == "quarantined"
+    bank.restore(saved)
+    assert bank.items() == (saved[0].item,)
+
+
+@pytest.mark.parametrize(("takeaways", "status"), [("Trust blogs.", "quarantined"), ("Trust rulings.", "active")])
+def test_a_restore_withholds_what_a_person_withheld_and_no_other_text_of_its_number(embedder, takeaways, status):
+    bank, other = open_bank(embedder, None), open_bank(embedder, None)
+    bank.write(make_reflection("at 20", takeaways="Trust blogs."))
+    bank.change(1, "quarantined", "wrong")
+    other.write(make_reflection("at 20", takeaways=takeaways))
+    bank.restore(other.contents())
+    assert (bank.item(1).status, bank.item(1).decided_by_person) == (status, status == "quarantined")
+
+
+def test_a_restore_takes_in_what_another_process_has_withheld_meanwhile(embedder):
+    store = MemoryStore(embedder="plane", dimension=2)
+    here, there = RubricBank(store, embedder), RubricBank(store, embedder)
+    here.write(make_reflection("at 20"))
+    saved = here.contents()
+    there.change(1, "quarantined", "poison")
+    here.restore(saved)
+    assert here.item(1).status == "quarantined"
+
+
 # -- radius and age
 
 
@@ -300,6 +386,19 @@ def test_a_lesson_reaches_only_questions_that_are_similar_enough(embedder):
     assert numbers(bank.retrieve("at 59", "cross")) == [1]
     assert bank.retrieve("at 61", "cross") == ()
     assert numbers(bank.retrieve("at 0", "within")) == [1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"near_duplicate": 1.0}, []),
+        ({"near_duplicate": 1.01, "least_similarity": 1.0}, [1]),
+    ],
+)
+def test_the_limits_of_similarity_belong_to_what_is_shown_from_and_left_out_from_them_on(embedder, settings, found):
+    bank = open_bank(embedder, None, settings=RetrievalSettings(**settings))
+    bank.write(make_reflection("at 0.0"))
+    assert numbers(bank.retrieve("at 0", "cross")) == found
 
 
 def aged(question, step):

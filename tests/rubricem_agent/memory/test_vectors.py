@@ -8,7 +8,7 @@ from rubricem_agent.memory.item_index import VectorTable
 
 
 def filled(rows):
-    table = VectorTable(rows.shape[1])
+    table = VectorTable(rows.shape[1], kinds=1)
     for row in rows:
         table.set_open(table.append(row), True)
     return table
@@ -42,11 +42,21 @@ def test_all_rows_that_tie_with_the_last_one_are_returned():
 
 
 def test_a_closed_row_is_not_found_until_it_is_opened():
-    table = VectorTable(2)
+    table = VectorTable(2, kinds=1)
     row = table.append(np.array([1.0, 0.0], dtype=np.float32))
     assert nearest(table, table.rows[row], 1) == []
     table.set_open(row, True)
     assert nearest(table, table.rows[row], 1) == [(0, 1.0)]
+
+
+def test_no_row_is_the_nearest_none():
+    assert nearest(filled(unit_rows(np.ones((3, 4)))), np.ones(4, dtype=np.float32), 0) == []
+
+
+def test_rows_begin_on_a_cache_line():
+    # numpy begins at multiples of 16 bytes; the tables are kept, so that each begins elsewhere.
+    tables = [VectorTable(dimension, kinds=1) for dimension in range(1, 200)]
+    assert {table.rows.ctypes.data % 64 for table in tables} == {0}
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.integers(1, 20), st.sampled_from([0.0, 0.1, 0.9]))

@@ -180,7 +180,9 @@ async def test_a_candidate_that_the_gate_refuses_earns_nothing_whether_or_not_a_
         [attempt()], step=1
     )
     assert [sample.score.utility for sample in outcome.samples if sample.score] == pytest.approx(utilities)
-    assert measure_reflections([outcome], {})["refused"]["reflections"] == {"address": 1, "copied": 1}
+    line = measure_reflections([outcome], {})
+    assert line["refused"]["reflections"] == {"address": 1, "copied": 1}
+    assert line["utility"] == round(sum(utilities) / 3, 4)
     assert len(bank) == 1
 
 

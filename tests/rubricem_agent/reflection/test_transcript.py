@@ -80,3 +80,10 @@ def test_the_result_fits_and_holds_the_answer_or_there_is_none(tool, step, limit
 def test_where_the_policy_s_steps_give_way_nothing_of_a_tool_text_is_left():
     shown = render_transcript(attempt(tool="x" * 5_000, step="y" * 5_000), lambda text: len(text) < 1_000)
     assert "x" not in shown
+
+
+@pytest.mark.parametrize("limit", [500, 900, 1_500, 4_000])
+def test_the_longest_form_that_fits_is_the_one_shown(limit):
+    long = attempt(tool="x" * 5_000, step="y" * 300)
+    shown = render_transcript(long, lambda text: len(text) <= limit)
+    assert render_transcript(long, lambda text: len(text) <= len(shown)) == shown

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.env.rewards import stages_to_score
+from rubricem_env.env.rewards import GatheringScorer, stages_to_score
 from rubricem_env.env.vector import DeepResearchVectorEnv
 from rubricem_env.scaffold.parser import parse_turn
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
@@ -132,3 +133,15 @@ def test_the_first_plan_is_paid_when_it_is_written_and_the_rest_at_the_end(turns
     assert stages_to_score(episode, "stagewise", None) == paid
     assert stages_to_score(episode, "answer", None) == ((Stage.ANSWER,) if is_over else ())
     assert stages_to_score(episode, "none", None) == ()
+
+
+@pytest.mark.parametrize(("group_size", "paid"), [(1, (Stage.PLAN,)), (2, ())])
+def test_the_plan_of_a_group_is_paid_at_the_end_and_that_of_one_alone_at_once(group_size, paid):
+    scorer = GatheringScorer(FullMarks(), group_size)
+    assert stages_to_score(SimpleNamespace(turns=[parse_turn(PLAN)], is_over=False), "stagewise", scorer) == paid
+
+
+@pytest.mark.parametrize(("group_size", "patience"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0)])
+def test_a_group_of_nobody_or_without_patience_is_refused(group_size, patience):
+    with pytest.raises(UsageError, match="they must be at least 1 and above 0"):
+        GatheringScorer(FullMarks(), group_size, patience=patience)

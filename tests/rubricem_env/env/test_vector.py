@@ -198,3 +198,10 @@ def test_the_vector_environment_plays_like_the_single_one(queries, toolbox):
     assert single.trajectory == envs.trajectories[0]
     single.close()
     envs.close()
+
+
+def test_the_spaces_of_the_vector_are_those_of_one_environment_for_each(queries, toolbox):
+    envs = DeepResearchVectorEnv(3, queries=queries, toolbox=toolbox)
+    for space in (envs.action_space, envs.observation_space):
+        assert space.contains(("a", "b", "c"))
+    envs.close()

@@ -76,8 +76,11 @@ async def test_an_empty_candidate_has_zeros_without_a_call():
 async def test_the_judge_sees_the_evaluators_reasons():
     judge, model = judge_over(by_text)
     await judge.judge_reflections(task("0.5"))
-    answer = read_blocks(model.requests[0].prompt)["SCORES"]["answer"]
-    assert (answer["score"], answer["criteria"][0]["why"]) == (0.0, "cites nothing")
+    scores = read_blocks(model.requests[0].prompt)["SCORES"]
+    assert scores["plan"] == {"score": None, "why": "no_rubric"}
+    answer = scores["answer"]
+    criterion = {"criterion": FAULT.title, "polarity": FAULT.polarity, "score": 0, "why": "cites nothing"}
+    assert answer == {"score": 0.0, "missing": False, "criteria": [criterion]}
 
 
 @pytest.mark.parametrize("bad", [1.5, -0.1, True, "0.5", None])

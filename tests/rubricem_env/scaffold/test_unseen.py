@@ -39,3 +39,9 @@ def test_what_is_seen_is_let_through(text):
 )
 def test_the_first_hidden_character_is_named(text, found):
     assert find_unseen(text) == found
+
+
+def test_more_than_four_marks_on_a_letter_hide_text_and_four_do_not():
+    mark = "\u0301"
+    assert find_unseen(4 * mark + "a" + 4 * mark + "b") is None
+    assert find_unseen("a" + 5 * mark) == mark

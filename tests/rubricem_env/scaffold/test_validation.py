@@ -6,6 +6,7 @@ import pytest
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.violation import Code, violation
 
 PLAN = (
@@ -84,3 +85,17 @@ def test_a_long_value_is_shortened_and_an_unprintable_one_spelt_out():
     assert "U+202E" in message
     assert len(message) < 200
     assert message.isprintable()
+
+
+@pytest.mark.parametrize(("length", "shown"), [(60, "x" * 60), (61, "x" * 57 + "...")])
+def test_a_long_value_is_shortened_in_the_sentence(length, shown):
+    assert f"turn 1 has {shown} inside" in violation(Code.NESTED_TAG, 1, "x" * length).message
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [("</answer>", False), ("<review></review>", False), ("<answer>b", False), ("<answer>b</answer>", True)],
+)
+def test_a_second_action_is_one_that_opens_and_closes_after_the_first(after, found):
+    turn = parse_turn(f"<think>t</think>{ANSWER}{after}")
+    assert (Code.TWO_ACTIONS in {noted.code for noted in turn.violations}) == found

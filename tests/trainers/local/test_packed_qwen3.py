@@ -60,8 +60,17 @@ def test_a_sample_that_is_a_beginning_of_its_sibling_leaves_each_its_last_token(
     assert pack.runs == (SampleTokens(0, 0, 0, 4), SampleTokens(0, 2, 4, 5))
 
 
-def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sample():
-    model = tiny_qwen3(VOCABULARY)
+def ungrouped_qwen3() -> Qwen3ForCausalLM:
+    """As many heads of keys as of queries."""
+    config = tiny_qwen3(VOCABULARY).config
+    config.num_key_value_heads = config.num_attention_heads
+    torch.manual_seed(0)
+    return Qwen3ForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("make_model", [lambda: tiny_qwen3(VOCABULARY), ungrouped_qwen3], ids=["grouped", "ungrouped"])
+def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sample(make_model):
+    model = make_model()
     rows = [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 9, 9], [7, 6, 5], [7, 6, 4, 4]]
     (pack,) = pack_samples(batch_of(rows), max_tokens=100)
     assert [run.shared for run in pack.runs] == [0, 6, 0, 2]

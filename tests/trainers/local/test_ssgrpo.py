@@ -55,6 +55,18 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
     assert load_tokenizer(config.out / "model").size == load_tokenizer(config.policy).size
 
 
+def test_the_parts_of_a_steps_time_are_no_more_than_the_whole(config):
+    begun = time.monotonic()
+    run(config)
+    whole = time.monotonic() - begun
+    rows = [json.loads(line) for line in (config.out / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["seconds"] for row in rows if "encounter" in row]
+    assert all(seconds.keys() == {"sample", "reflect", "update", "wait"} for seconds in steps)
+    assert all(second >= 0 for seconds in steps for second in seconds.values())
+    # Each is rounded to hundredths.
+    assert 0 < sum(sum(seconds.values()) for seconds in steps) <= whole + 0.02 * len(steps)
+
+
 def test_reflections_of_step_one_are_trained_on_in_step_two(config):
     rows = run(config)
     assert rows[1]["staleness"] == []

@@ -171,6 +171,7 @@ def test_opposite_verdicts_of_dr_tulus_judge_are_none(run, make_config):
         judged = run(make_config("twowiki", "drtulu", judges=(f"openai:judge@{url}/v1",), limit=2)).scores.headline
 
     assert (judged.score, judged.graded, judged.unreadable) == (None, 0, 2 * 3)
+    assert judged.unreadable_share == 1.0
 
 
 @pytest.mark.parametrize("reply", ["<think>thinking</think>A", "A"])

@@ -1,6 +1,7 @@
 """Every benchmark, whole, with real clients against a judge on loopback; a kill anywhere changes no number."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def test_a_whole_run_gives_the_number_worked_by_hand(run, make_config, name, mod
     assert finished.scores.is_complete
     assert finished.runner.failures == []
     assert finished.scores.headline.score == pytest.approx(expected, abs=1e-12)
+
+
+def test_answers_and_verdicts_are_logged_with_the_seconds_that_each_took(run, make_config):
+    config = make_config("simpleqa")
+    begun = time.monotonic()
+    run(config)
+    whole = time.monotonic() - begun
+    for log in ("answers.jsonl", "verdicts.jsonl"):
+        rows = [json.loads(line) for line in (config.folder / log).read_text(encoding="utf-8").splitlines()]
+        assert rows
+        assert all(0 < row["seconds"] < whole for row in rows)
 
 
 @pytest.mark.no_cover

@@ -45,3 +45,8 @@ def test_a_title_that_copies_a_page_is_refused_like_a_description():
     copied = rubric("States the width.").model_copy(update={"title": " ".join(PAGE.split()[:14])})
     assert "copies 12 words in a row from a page" in (refuse_rubric(copied, shown) or "")
     assert refuse_rubric(rubric("States the width."), shown) is None
+
+
+@pytest.mark.parametrize("text", ["XML tags are present.", "Tags are closed in each part."])
+def test_a_criterion_about_tags_is_refused(text):
+    assert (refuse_rubric(rubric(text), ShownText()) or "").startswith("wording: ")

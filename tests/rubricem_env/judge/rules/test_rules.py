@@ -77,6 +77,22 @@ async def test_each_rule_prefers_the_attempt_that_does_it(title, other):
     assert poor.justification
 
 
+async def test_an_attempt_without_a_search_asks_nothing_anew():
+    criterion = await proposed("Each search asks something new", attempt(), careless())
+    found = await score(
+        Trajectory(question=QUESTION, segments=(policy(f"{PLAN}<state_evaluation>s</state_evaluation>{ANSWER}"),)),
+        criterion,
+    )
+    assert (found.score, found.justification) == (0, "no search was made")
+
+
+async def test_an_answer_that_breaks_off_is_shown_by_its_last_hundred_characters():
+    criterion = await proposed("Breaks off", attempt(), attempt(answer=ANSWER[:60]))
+    found = await score(attempt(answer="<answer>" + "x" * 50 + "y" * 100), criterion)
+    assert found.justification == f"the answer ends with “{'y' * 100}”"
+    assert (await score(attempt(), criterion)).score == 0
+
+
 async def test_a_justification_quotes_the_attempt():
     criterion = await proposed("Answers each part of the question", attempt(), attempt(answer=POOR_ANSWER))
     assert "“To compare the rivers: Amber Badger is wider" in (await score(attempt(), criterion)).justification

@@ -34,6 +34,10 @@ class Server:
         self.may_answer.clear()
 
 
+def test_a_pool_of_one_server_has_its_name():
+    assert ModelPool([Server()]).name == Server.name
+
+
 def counts(servers):
     return [server.asked for server in servers]
 

@@ -91,11 +91,18 @@ def test_the_back_off_has_a_limit_and_does_not_overflow() -> None:
     assert RetryPolicy(jitter=0.0).delay(5000, 0.0) == 60.0
 
 
+@pytest.mark.parametrize(("retry_after", "draw", "seconds"), [(7.0, 0.0, 7.0), (7.0, 0.5, 7.5), (0.0, 0.0, 0.0)])
+def test_a_server_that_says_when_to_come_back_is_left_alone_until_then(retry_after, draw, seconds):
+    policy = RetryPolicy(initial_delay=2.0, jitter=0.5)
+    assert policy.delay(0, draw, retry_after=retry_after) == seconds
+
+
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [
         ("7", 7.0),
         ("0.5", 0.5),
+        ("0", 0.0),
         (" ", None),
         (None, None),
         ("soon", None),
