@@ -1,0 +1,71 @@
+"""The ends of each range are what the lanes have installed and tested, and each extra has a room there."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.lanes.newest.lane import Allowed, Outcome, reason_for, requirements
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "ci" / "lanes" / "newest"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = {extra: lines for extra, lines in PROJECT["optional-dependencies"].items() if extra != "dev"}
+ROOMS = tomllib.loads((FOLDER / "rooms.toml").read_text(encoding="utf-8"))
+TESTED = json.loads((FOLDER / "tested.json").read_text(encoding="utf-8"))
+BY_HAND = {"torch"}
+"""The lanes install one release of it, the CPU's; by_hand.md says what else was tried."""
+
+
+def named(extra):
+    asked = [Requirement(line) for line in [*PROJECT["dependencies"], *EXTRAS[extra]]]
+    return [one for one in asked if one.name not in {"rubricem", *BY_HAND}]
+
+
+def test_every_extra_is_installed_alone_by_the_lanes():
+    assert set(ROOMS) == set(EXTRAS), "give the extra a room in ci/lanes/newest/rooms.toml"
+    assert set(TESTED) == set(EXTRAS), "run make newest-lane and make lowest-lane with EXTRAS=... WRITE=1"
+
+
+@pytest.mark.parametrize("extra", ROOMS)
+def test_what_a_room_runs_is_there(extra):
+    assert [path for path in ROOMS[extra]["tests"] if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("extra", ROOMS)
+def test_the_lower_end_of_each_range_is_a_release_that_was_tested(extra):
+    versions = TESTED[extra]["lowest"]["versions"]
+    for asked in named(extra):
+        (lower,) = [one.version for one in asked.specifier if one.operator in {">=", "=="}]
+        assert Version(versions[canonicalize_name(asked.name)]) == Version(lower), f"{asked} of {extra}"
+
+
+@pytest.mark.parametrize("extra", ROOMS)
+def test_the_newest_release_that_was_tested_is_in_its_range(extra):
+    versions = TESTED[extra]["newest"]["versions"]
+    for asked in named(extra):
+        assert asked.specifier.contains(versions[canonicalize_name(asked.name)]), f"{asked} of {extra}"
+
+
+def test_the_requirements_of_an_extra_inside_another_are_its_own():
+    assert {"torch", "transformers", "accelerate", "pydantic"} <= {asked.name for asked in requirements("cluster")}
+
+
+ROWS = [Allowed("trl", "trl", "1.18.0", "its submodules moved")]
+
+
+@pytest.mark.parametrize(
+    ("extra", "versions", "reason"),
+    [
+        ("trl", {"trl": "1.18.0"}, "its submodules moved"),
+        ("trl", {"trl": "1.18.1"}, ""),  # another release
+        ("skyrl", {"trl": "1.18.0"}, ""),  # another extra
+        ("trl", {}, ""),  # not even installed
+    ],
+)
+def test_only_the_release_that_a_row_names_may_fail(extra, versions, reason):
+    assert reason_for(Outcome(extra, versions, "pytest: 1 failed", 1.0), ROWS) == reason
