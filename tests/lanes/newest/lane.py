@@ -9,6 +9,7 @@ names the extra and a release that is installed, with the reason. `--write` reco
 
 import argparse
 import datetime
+import fcntl
 import json
 import os
 import platform
@@ -92,8 +93,7 @@ def execute(command: list[str], place: Path | None = None) -> str:
             timeout=LIMIT,
             text=True,
             check=True,
-            stdout=-1,
-            stderr=-2,
+            capture_output=True,
         )
     except subprocess.SubprocessError as cause:
         printed = [getattr(cause, stream, None) or "" for stream in ("stdout", "stderr")]
@@ -150,18 +150,20 @@ def reason_for(outcome: Outcome, allowed: list[Allowed]) -> str:
     return next((row.reason for row in rows if outcome.versions.get(row.package) == row.release), "")
 
 
-def record(outcomes: list[Outcome], which: str) -> None:
-    """Keep the versions of what passed."""
-    tested = json.loads(TESTED.read_text(encoding="utf-8")) if TESTED.is_file() else {}
-    for outcome in outcomes:
-        if not outcome.failed:
-            tested.setdefault(outcome.extra, {})[which] = {
-                "day": datetime.date.today().isoformat(),
-                "python": platform.python_version(),
-                "versions": outcome.versions,
-            }
-    ordered = {extra: tested[extra] for extra in ROOMS if extra in tested}
-    TESTED.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+def record(outcome: Outcome, which: str) -> None:
+    """Keep the versions of what passed; both lanes may run at the same time."""
+    with TESTED.open("a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        tested = json.loads(file.read() or "{}")
+        tested.setdefault(outcome.extra, {})[which] = {
+            "day": datetime.date.today().isoformat(),
+            "python": platform.python_version(),
+            "versions": outcome.versions,
+        }
+        file.truncate(0)
+        ordered = {extra: dict(sorted(tested[extra].items())) for extra in ROOMS if extra in tested}
+        file.write(json.dumps(ordered, indent=1) + "\n")
 
 
 def main() -> int:
@@ -178,12 +180,12 @@ def main() -> int:
         outcome = try_extra(extra, given.which, folder=given.folder, uv=given.uv, torch=given.torch)
         state = "passed" if not outcome.failed else "FAILED"
         say(f"{extra}: {state} after {outcome.seconds:.0f} s with {outcome.versions}\n{outcome.failed}")
+        if given.write and not outcome.failed:
+            record(outcome, given.which)
         return outcome
 
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(tried, given.extras or ROOMS))
-    if given.write:
-        record(outcomes, given.which)
     wrong = [outcome for outcome in outcomes if outcome.failed]
     reasons = [reason_for(outcome, allowed_failures()) for outcome in wrong]
     for outcome, reason in zip(wrong, reasons, strict=True):
