@@ -22,7 +22,8 @@ BY_HAND = {"torch"}
 
 
 def named(extra):
-    asked = [Requirement(line) for line in [*PROJECT["dependencies"], *EXTRAS[extra]]]
+    """What the extra names itself; the core is tested by the first."""
+    asked = [Requirement(line) for line in (PROJECT["dependencies"] if extra == "gym" else EXTRAS[extra])]
     return [one for one in asked if one.name not in {"rubricem", *BY_HAND}]
 
 
@@ -33,7 +34,7 @@ def test_every_extra_is_installed_alone_by_the_lanes():
 
 @pytest.mark.parametrize("extra", ROOMS)
 def test_what_a_room_runs_is_there(extra):
-    assert [path for path in ROOMS[extra]["tests"] if not (ROOT / path).exists()] == []
+    assert [path for path in ROOMS[extra]["tests"] if not path.startswith("--") and not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("extra", ROOMS)
