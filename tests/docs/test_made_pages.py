@@ -26,7 +26,7 @@ def figures():
     return load("figures")
 
 
-@pytest.mark.parametrize("name", ["configuration", "commands"])
+@pytest.mark.parametrize("name", ["configuration", "commands", "versions"])
 def test_a_made_page_is_what_the_code_gives(name):
     page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
     assert page == load(name).render(), "the code has changed since; run `make docs-reference`"

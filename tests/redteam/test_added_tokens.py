@@ -3,6 +3,9 @@
 import json
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'local'")
+
 from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast

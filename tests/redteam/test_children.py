@@ -33,6 +33,7 @@ PLAIN = {"PATH": os.defpath, "HOME": "/root", "OMP_NUM_THREADS": "1", "RUBRICEM_
     ],
 )
 def test_a_trainer_gets_the_keys_of_its_services_alone(tmp_path, settings, needed):
+    pytest.importorskip("torch", reason="needs the extra 'local'")
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps({"policy": "tiny", "out": str(tmp_path / "out"), **settings}))
     got = without_keys({**KEYS, **PLAIN}, but=read_trainer_command(config, ()).keys)

@@ -12,6 +12,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+pytest.importorskip("tantivy", reason="needs the extra 'documents'")
+
 from rubricem_agent.data.question_files import MAX_ROW, stream_rows
 from rubricem_agent.memory.snapshot import open_snapshot
 from rubricem_agent.wiring.tools import open_corpus

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the extra 'local'")
+
 from research.lesson_trial import read_teachings
 from rubricem_agent.evals.expert_policy import expert_policy
 from rubricem_agent.evals.references import cross_references

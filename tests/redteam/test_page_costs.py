@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the extra 'local'")
+
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_env.domain.trajectory import Query, Snippet, ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Continue, Episode, Finished

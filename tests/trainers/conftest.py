@@ -1,19 +1,25 @@
 """A policy that knows nothing, small enough to train in seconds."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-from trainers.local.settings import LocalConfig
+
+if TYPE_CHECKING:  # the tests of trackers run without torch
+    from trainers.local.settings import LocalConfig
 
 WORDS = ("<think>How wide is the river Tall Fox?</think>", "<answer>The width of Tall Fox is 60 m.</answer>")
 
 
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+
     folder = tmp_path_factory.mktemp("policy")
     tokenizer = tiny_tokenizer(WORDS)
     tokenizer.save_pretrained(folder)
@@ -24,6 +30,8 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def config(policy_folder: Path, tmp_path: Path) -> LocalConfig:
     """Two steps, a new question and its repeat; everything as small as it can be."""
+    from trainers.local.settings import LocalConfig
+
     return LocalConfig(
         policy=policy_folder,
         out=tmp_path / "run",

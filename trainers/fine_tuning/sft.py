@@ -171,7 +171,7 @@ def fit(config: SftConfig, process: OneProcess, *, report: Callable[[StepResult,
     torch.manual_seed(config.seed)
     model, tokenizer = load_student(config.model)
     if config.recompute:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        recompute_activations(model)
     if config.lora is not None:
         add_lora(model, config.lora)
     samples, dropped = encode_all(config, tokenizer)
@@ -215,6 +215,15 @@ def fit(config: SftConfig, process: OneProcess, *, report: Callable[[StepResult,
     if process.rank == 0:
         tokenizer.save_pretrained(folder)
     return folder
+
+
+def recompute_activations(model: Any) -> None:
+    """Let the backward pass compute a layer's activations again instead of keeping them."""
+    settings = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:  # its name before transformers 5.24
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
 def load_student(name: str) -> tuple[Any, Any]:

@@ -1,5 +1,6 @@
 """TRL's AsyncGRPO: AsyncGRPOTrainer(..., rollout_worker=ResearchWorker(play_group, scorer, queries)). Needs CUDA.
 
+For TRL 1.16: in 1.18 AsyncGRPO is a stable trainer, and these modules and the argument are gone.
 A row has one advantage, so a rollout is pushed once for each stage that it has, with the mask kept to that stage.
 """
 

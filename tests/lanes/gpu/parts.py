@@ -25,7 +25,7 @@ from rubricem_agent.learn.samples import Sample, pad_batch
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from trainers.fine_tuning.settings import SftSchedule
-from trainers.fine_tuning.sft import OneProcess, make_rows, train_step as sft_step
+from trainers.fine_tuning.sft import OneProcess, make_rows, recompute_activations, train_step as sft_step
 from trainers.local.learner import Learner, LossSettings
 from trainers.local.packed_qwen3 import token_logprobs
 from trainers.local.run import make_run
@@ -118,7 +118,7 @@ def sft(rehearses: bool) -> Report:
     fits = {"bytes_a_parameter": 18.0, "gib_a_layer": longest * 8_192 / 2**30, "kept_gib": 25.0}
     layers = min(layers_that_fit(shape, free_gib(), **fits), 2 if rehearses else 36)
     model = random_model(shape, layers, device=DEVICE, dtype=torch.float32)
-    model.gradient_checkpointing_enable()
+    recompute_activations(model)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     rng = np.random.default_rng(0)

@@ -1,11 +1,12 @@
 """What the tests of teacher data share: a trace written by hand, shipped questions, and a small real tokenizer."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
-from research.tiny_pretraining import word_tokenizer
 from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_env.domain.trajectory import (
     AnswerFormat,
@@ -21,6 +22,9 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
+
+if TYPE_CHECKING:  # the tests of a corpus run without transformers
+    from transformers import PreTrainedTokenizerFast
 
 FIRST = (
     "<scratchpad>Two facts.</scratchpad><structured_plan><deep_analysis>a</deep_analysis><rubric>b</rubric>"
@@ -71,4 +75,6 @@ def tasks(questions: dict[str, Question]) -> list[TeacherTask]:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
+    from research.tiny_pretraining import word_tokenizer
+
     return word_tokenizer([FIRST, SHOWN, LAST, "How wide is Calm Bridge?"], max_tokens=4096)

@@ -31,6 +31,7 @@ from trainers.fine_tuning.sft import (
     fit,
     main,
     make_rows,
+    recompute_activations,
     row_loss,
     run,
     run_sft,
@@ -286,7 +287,7 @@ def test_a_disk_that_refuses_is_one_sentence(
 def test_computing_activations_again_changes_no_gradient(model: Any, config: SftConfig) -> None:
     model.train()
     kept = gradient(model, config, packing=True)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    recompute_activations(model)
     torch.testing.assert_close(gradient(model, config, packing=True), kept)
 
 
