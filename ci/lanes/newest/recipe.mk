@@ -11,16 +11,16 @@ RELEASES_RUN = timeout --kill-after=30s $(1) $(RELEASES)/bin/python -m tests.lan
 
 LANES += newest-lane lowest-lane
 newest-lane: $(RELEASES)/.installed  ## each extra alone, with its newest releases
-	$(call RELEASES_RUN,2700,newest) $(EXTRAS)
+	$(call RELEASES_RUN,2700,newest $(EXTRAS))
 
 lowest-lane: $(RELEASES)/.installed  ## each extra alone, with its lowest releases
-	$(call RELEASES_RUN,2700,lowest) $(EXTRAS)
+	$(call RELEASES_RUN,2700,lowest $(EXTRAS))
 
 # All sixteen take half an hour on two cores, so CI has these: what stands on transformers and torch, which change most,
 # and what compiled wheels decide. The nightly lanes have the rest.
 newest-check: EXTRAS := cluster local documents
 newest-check: $(RELEASES)/.installed  ## the part of newest-lane that CI runs
-	$(call RELEASES_RUN,840,newest) $(EXTRAS)
+	$(call RELEASES_RUN,840,newest $(EXTRAS))
 
 $(RELEASES)/.installed:
 	timeout --kill-after=5s 90 $(PYTHON) -m venv $(RELEASES)
