@@ -135,7 +135,7 @@ class GeminiGoogleSearch:
             return snippet
         try:
             reply = await self._transport.head(snippet.url, follow_redirects=False, timeout=_RESOLVE_SECONDS)
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, httpx2.InvalidURL):  # the second where the new address is none
             return snippet
         target = reply.headers.get("location", "")
         return snippet.model_copy(update={"url": target}) if target.startswith(("http://", "https://")) else snippet

@@ -123,7 +123,8 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path):
         again = call(*words[1:])
 
     assert victim[0].returncode == 130
-    assert said == f"interrupted; the results so far are in {tmp_path / 'run'}; the same command resumes.\n"
+    # Old releases of rich end their progress with an empty line.
+    assert said.lstrip() == f"interrupted; the results so far are in {tmp_path / 'run'}; the same command resumes.\n"
     assert again.exit_code == 0
 
 
