@@ -50,8 +50,8 @@ class ChatWire:
         """The deltas of a server-sent stream of completions or chat chunks, up to its end mark.
 
         Raises:
-            ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends before
-                its end mark or without a reply, or it holds a thought and no text.
+            ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends
+                without end mark and reason or without a reply, or it holds a thought and no text.
         """
         has_finish = has_text = has_thought = False
         async for content in events_of(lines):
@@ -83,4 +83,6 @@ class ChatWire:
                 logprobs=tuple(logprob for logprob in event.token_logprobs or () if logprob is not None),
                 thought=event.thought if isinstance(event.thought, str) else "",
             )
-        raise ModelError("the stream ended before its end mark", is_retryable=True)
+        # `transformers serve` says why the reply ended, and sends no mark.
+        if not has_finish:
+            raise ModelError("the stream ended before its end mark", is_retryable=True)
