@@ -20,7 +20,7 @@ from rubricem_env.llm.http_failures import WEB_PAGE, ContextOverflow, is_web_pag
 from rubricem_env.llm.keys import redact_failure, redactor_of
 from rubricem_env.llm.limits.retry import parse_retry_after
 from rubricem_env.llm.wires.chat_wire import ChatWire
-from rubricem_env.llm.wires.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, learn_dialect
+from rubricem_env.llm.wires.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, is_refusal, learn_dialect
 from rubricem_env.llm.wires.openai_reply import WireReply, read_completion
 from rubricem_env.llm.wires.wire import Message, Wire
 
@@ -49,7 +49,6 @@ class ServedModel(BaseModel):
 _MODELS = TypeAdapter(list[ServedModel])
 _TOKENS = TypeAdapter(list[int])
 _TEXT = TypeAdapter(str)
-_REFUSALS = (400, 422)
 
 
 class OpenAICompatibleModel:
@@ -148,9 +147,10 @@ class OpenAICompatibleModel:
 
     def _has_learned(self, response: httpx2.Response, body: Mapping[str, Any], content: bytes) -> bool:
         """Whether a refusal told of a parameter that the model does not take, so that the request can be made again."""
-        if response.status_code not in _REFUSALS:
+        said = content.decode("utf-8", "replace")
+        if not is_refusal(response.status_code, said):
             return False
-        refused = learn_dialect(self._dialect, body, content.decode("utf-8", "replace"))
+        refused = learn_dialect(self._dialect, body, said)
         if refused:
             instead = self._dialect[refused]
             taken = f"{instead} is sent in its place" if instead else "it is left out"

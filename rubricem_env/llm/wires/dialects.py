@@ -11,9 +11,11 @@ _OPTIONAL = (
 """Parameters that a model may refuse; without any of them a reply can be had."""
 _REFUSED = re.compile(
     r"unsupported|not (?:\w+ )?support|not permitted|deprecated|unrecogni[sz]ed|unknown|not allowed|cannot both"
-    r"|unavailable",
+    r"|unavailable|input should be",
     re.IGNORECASE,
 )
+_INVALID = re.compile(r"['\"]loc['\"].*input should be", re.IGNORECASE)
+"""The error of a check of the request, as pydantic words it."""
 Dialect = dict[str, str]
 """The name that the model takes in place of a parameter's. It is empty where the model takes none."""
 DIALECTS: dict[tuple[str, str, str], Dialect] = {}
@@ -24,6 +26,11 @@ AT_OPENAI: Mapping[str, Dialect] = {
     "responses": {"temperature": "", "top_p": ""},
 }
 """What its reasoning models take: known, so that their first request is not refused."""
+
+
+def is_refusal(status: int, said: str) -> bool:
+    """Whether a failure is about the request. The server of llama-cpp-python gives its checks the status 500."""
+    return status in (400, 422) or (status == 500 and bool(_INVALID.search(said)))
 
 
 def learn_dialect(dialect: Dialect, body: Mapping[str, Any], said: str) -> str:

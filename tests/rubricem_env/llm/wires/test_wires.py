@@ -333,6 +333,23 @@ async def test_a_stream_learns_as_well():
     assert picky.bodies[-1]["max_completion_tokens"] == 100
 
 
+async def test_a_schema_that_llama_cpp_python_refuses_with_a_server_error_is_left_out():
+    said = (
+        "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or "
+        "'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}]"
+    )
+    bodies = []
+
+    def answer(request):
+        bodies.append(request.body)
+        return ModelReply(status=500, text=said) if "response_format" in request.body else "four"
+
+    request = ChatRequest("q", schema=Usage)
+    reply, _ = await use(ChatWire(), answer, complete(request), model="llama-cpp")
+    assert reply.text == "four"
+    assert len(bodies) == 2
+
+
 @pytest.mark.parametrize(
     "message",
     [
