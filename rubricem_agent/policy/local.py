@@ -66,7 +66,7 @@ def load_tokenizer(path: Path) -> PolicyTokenizer:
     ends: Any = None
     if (path / "generation_config.json").is_file():
         ends = GenerationConfig.from_pretrained(path, local_files_only=True).eos_token_id
-    return policy_tokenizer(tokenizer, end_ids=ends if isinstance(ends, list) else ())
+    return policy_tokenizer(tokenizer, end_ids=[ends] if isinstance(ends, int) else ends or ())
 
 
 def policy_tokenizer(tokenizer: PreTrainedTokenizerFast, *, end_ids: Sequence[int] = ()) -> PolicyTokenizer:

@@ -67,13 +67,14 @@ def test_a_llama_is_loaded_as_a_llama_with_its_tokenizer(tmp_path):
     assert load_tokenizer(tmp_path).size == len(saved)
 
 
-def test_every_end_token_of_the_model_ends_a_turn(tmp_path):
+@pytest.mark.parametrize(("ends", "expected"), [([2, 7], {2, 7}), (7, {2, 7}), (0, {0, 2})])
+def test_every_end_token_of_the_model_ends_a_turn(tmp_path, ends, expected):
     saved = tiny_tokenizer()
     model = tiny("llama", len(saved))
-    model.generation_config.eos_token_id = [2, 7]
+    model.generation_config.eos_token_id = ends
     model.save_pretrained(tmp_path)
     saved.save_pretrained(tmp_path)
-    assert load_tokenizer(tmp_path).end_ids == {2, 7}
+    assert load_tokenizer(tmp_path).end_ids == expected
 
 
 def test_what_is_no_causal_language_model_is_refused_before_its_weights_are_read(tmp_path):
