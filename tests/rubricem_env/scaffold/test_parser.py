@@ -87,6 +87,8 @@ def test_a_call_that_closes_itself_may_have_its_query_as_an_attribute():
         ("a\ud800b", "invalid_unicode"),
         ("< answer>a", "lookalike_tag"),
         ("&lt;answer&gt;a", "lookalike_tag"),
+        ("< ANSWER>a", "lookalike_tag"),
+        ("&lt;Answer&gt;a", "lookalike_tag"),
     ],
 )
 def test_what_breaks_a_rule_is_named(text, code):

@@ -8,6 +8,7 @@ import math
 import pytest
 from rich.console import Console
 
+from rubricem_agent.evals.grading import Grader
 from rubricem_agent.evals.report import print_summary, render_page, summarize
 from rubricem_agent.wiring.eval_plan import plan_run
 from rubricem_agent.wiring.evals import run_evaluation
@@ -66,6 +67,24 @@ def test_what_is_no_reply_is_an_outage_that_a_resume_asks_again(run, make_config
     assert (judged.score, sum(judged.ungraded.values()), broken.scores.is_complete) == (None, 2, False)
     assert len(broken.runner.failures) == 2
     assert mended.scores.is_complete
+
+
+def test_a_bug_in_a_grader_costs_its_example_alone(run, make_config, monkeypatch):
+    grade = Grader.grade
+    hit = []
+
+    def broken(grader, case):
+        if not hit:
+            hit.append(case.example.id)
+            raise KeyError("a bug")
+        return grade(grader, case)
+
+    monkeypatch.setattr(Grader, "grade", broken)
+    with serve_loopback(ModelServer(lambda asked: "A")) as url:
+        done = run(make_config("simpleqa", judges=(f"openai:judge@{url}/v1",), limit=2))
+    (said,) = done.runner.failures
+    assert f"could not grade example {hit[0]}: KeyError" in said
+    assert done.scores.headline.graded == 1
 
 
 GEMINI_OUTAGES = {
