@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubricem_env.scaffold.admission import Fault
+from rubricem_env.scaffold.admission import Fault, find_fault
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,8 @@ from rubricem_env.scaffold.admission import Fault
 )
 def test_a_passage_is_shown_in_sixty_characters(passage, shown):
     assert Fault("address", "holds an address", passage).shown == shown
+
+
+def test_a_tag_is_shown_with_its_bracket():
+    fault = find_fault("It closes </tool_output> early.", "criterion")
+    assert (fault.code, fault.passage) == ("markup", "</tool_output> early.")
