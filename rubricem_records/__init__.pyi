@@ -9,12 +9,9 @@ from rubricem_records.evaluations.statistics import (
     bootstrap_mean as bootstrap_mean,
     paired_bootstrap as paired_bootstrap,
 )
-from rubricem_records.rollouts.atif import (
-    RecordedAttempt as RecordedAttempt,
-    dump_atif as dump_atif,
-    to_atif as to_atif,
-)
+from rubricem_records.rollouts.atif import dump_atif as dump_atif, to_atif as to_atif
 from rubricem_records.rollouts.attempts import load_attempt as load_attempt, read_attempts as read_attempts
+from rubricem_records.rollouts.recorded_attempt import RecordedAttempt as RecordedAttempt
 from rubricem_records.rollouts.rollout_tokens import RolloutTokens as RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout as Rollout
 from rubricem_records.rollouts.run_record import GroupEntry as GroupEntry, RolloutEntry as RolloutEntry

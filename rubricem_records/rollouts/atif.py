@@ -14,14 +14,10 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from rubricem_env import __version__
-from rubricem_env.domain.base import STAGES, Frozen, Text
-from rubricem_env.domain.judgement import Judgement
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
-from rubricem_env.judge.judgements import RolloutJudgement
+from rubricem_env.domain.base import STAGES, Text
+from rubricem_env.domain.trajectory import Origin, Segment
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
-from rubricem_records.rollouts.rollouts import Rollout
-from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
+from rubricem_records.rollouts.recorded_attempt import RecordedAttempt
 
 ATIF_VERSION = "ATIF-v1.8"
 """The version that is written; every version 1 is read."""
@@ -137,33 +133,6 @@ class AtifTrajectory(BaseModel):
     final_metrics: AtifFinalMetrics | None = None
     continued_trajectory_ref: Text | None = None
     extra: Extra | None = None
-
-
-class RecordedAttempt(Frozen):
-    """One attempt with everything that a run has recorded of it."""
-
-    entry: RolloutEntry
-    group: GroupEntry | None = None
-    """Its question with the rubrics, where a training run recorded it."""
-    answer: AnswerRecord | None = None
-    """Its line of an evaluation, without the trajectory."""
-    verdicts: tuple[VerdictRecord, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its name within the run."""
-        return f"{self.entry.step}-{self.entry.place}-{self.entry.attempt}"
-
-    @property
-    def trajectory(self) -> Trajectory:
-        return self.entry.rollout.trajectory
-
-
-def unjudged(rollout: Rollout, *, place: int = 0, attempt: int = 0) -> RolloutEntry:
-    """An attempt that nobody has judged, as a record holds it."""
-    return RolloutEntry(
-        step=0, place=place, attempt=attempt, rollout=rollout, judged=RolloutJudgement(judgement=Judgement.of({}))
-    )
 
 
 def to_atif(recorded: RecordedAttempt, *, session: str = "") -> AtifTrajectory:

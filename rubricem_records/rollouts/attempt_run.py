@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rubricem_records.files.atomic_files import writing
-from rubricem_records.rollouts.atif import RecordedAttempt
+from rubricem_records.rollouts.recorded_attempt import RecordedAttempt
 from rubricem_records.rollouts.run_record import RECORD_FOLDER, GroupEntry, RolloutEntry
 from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_records.runs.run_log import METRICS_FILE

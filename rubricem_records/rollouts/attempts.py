@@ -18,8 +18,9 @@ from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_records.evaluations.logs import AnswerRecord, CaseKey, VerdictRecord
 from rubricem_records.evaluations.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_records.files.journal import Journal
-from rubricem_records.rollouts.atif import AtifTrajectory, RecordedAttempt, own_attempt, unjudged
+from rubricem_records.rollouts.atif import AtifTrajectory, own_attempt
 from rubricem_records.rollouts.foreign_atif import foreign_attempt
+from rubricem_records.rollouts.recorded_attempt import RecordedAttempt, unjudged
 from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
 from rubricem_records.rollouts.run_record import GROUPS, RECORD_FOLDER, ROLLOUTS, GroupEntry, RolloutEntry
 

@@ -15,15 +15,8 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.untrusted import neutralize
-from rubricem_records.rollouts.atif import (
-    AtifResult,
-    AtifStep,
-    AtifToolCall,
-    AtifTrajectory,
-    RecordedAttempt,
-    plain_text,
-    unjudged,
-)
+from rubricem_records.rollouts.atif import AtifResult, AtifStep, AtifToolCall, AtifTrajectory, plain_text
+from rubricem_records.rollouts.recorded_attempt import RecordedAttempt, unjudged
 from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+", re.ASCII)

@@ -21,9 +21,10 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import attempt
 from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
-from rubricem_records.rollouts.atif import RecordedAttempt, dump_atif, to_atif, unjudged
+from rubricem_records.rollouts.atif import dump_atif, to_atif
 from rubricem_records.rollouts.attempt_run import write_attempt_run
 from rubricem_records.rollouts.attempts import LARGEST_FILE, load_attempt, of_answer, read_attempts
+from rubricem_records.rollouts.recorded_attempt import RecordedAttempt, unjudged
 from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
 
 RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
