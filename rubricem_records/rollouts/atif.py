@@ -28,10 +28,14 @@ OWN = "rubricem"
 Extra: TypeAlias = dict[str, JsonValue]
 
 
-class AtifPart(BaseModel):
-    """A piece of a message; what is no text has a source instead."""
+class _AtifModel(BaseModel):
+    """A part of a document. Fields that we do not need are ignored."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class AtifPart(_AtifModel):
+    """A piece of a message; what is no text has a source instead."""
 
     type: str
     text: Text | None = None
@@ -40,48 +44,38 @@ class AtifPart(BaseModel):
 AtifText: TypeAlias = Text | tuple[AtifPart, ...]
 
 
-class AtifToolCall(BaseModel):
+class AtifToolCall(_AtifModel):
     """A call of a tool."""
-
-    model_config = ConfigDict(frozen=True)
 
     tool_call_id: Text
     function_name: Text
     arguments: dict[str, JsonValue]
 
 
-class AtifResult(BaseModel):
+class AtifResult(_AtifModel):
     """What a call showed, or a notice of the environment."""
-
-    model_config = ConfigDict(frozen=True)
 
     source_call_id: Text | None = None
     content: AtifText | None = None
     extra: Extra | None = None
 
 
-class AtifObservation(BaseModel):
+class AtifObservation(_AtifModel):
     """What followed a step."""
-
-    model_config = ConfigDict(frozen=True)
 
     results: tuple[AtifResult, ...]
 
 
-class AtifMetrics(BaseModel):
+class AtifMetrics(_AtifModel):
     """The tokens of one step."""
-
-    model_config = ConfigDict(frozen=True)
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
 
 
-class AtifStep(BaseModel):
+class AtifStep(_AtifModel):
     """One prompt, or one turn of the agent."""
-
-    model_config = ConfigDict(frozen=True)
 
     step_id: int
     source: Literal["system", "user", "agent"]
@@ -97,20 +91,16 @@ class AtifStep(BaseModel):
         return self.observation.results if self.observation is not None else ()
 
 
-class AtifAgent(BaseModel):
+class AtifAgent(_AtifModel):
     """Who acted."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: Text
     version: Text
     model_name: Text | None = None
 
 
-class AtifFinalMetrics(BaseModel):
+class AtifFinalMetrics(_AtifModel):
     """The tokens and dollars of the whole attempt."""
-
-    model_config = ConfigDict(frozen=True)
 
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None
@@ -120,10 +110,8 @@ class AtifFinalMetrics(BaseModel):
     extra: Extra | None = None
 
 
-class AtifTrajectory(BaseModel):
-    """One document. Fields that we do not need are ignored."""
-
-    model_config = ConfigDict(frozen=True)
+class AtifTrajectory(_AtifModel):
+    """One document."""
 
     schema_version: Text
     session_id: Text | None = None
