@@ -11,7 +11,7 @@ from rubricem_agent.cli.command import command
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.bank import MINILM, BankConfig
 from rubricem_agent.memory.bank import RubricBank
-from rubricem_agent.memory.probation import describe_effect
+from rubricem_agent.memory.probation import describe_effect, describe_interval
 from rubricem_agent.memory.snapshot import export_items, import_items
 from rubricem_agent.memory.store import BankStoreError
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, build_bank, open_existing_bank
@@ -235,7 +235,7 @@ def _show_items(terminal: Terminal, items: Iterable[tuple[BankItem, float | None
             item.status,
             str(item.reflection.provenance.step),
             "-" if item.reflection.score is None else f"{item.reflection.score.utility:.3f}",
-            f"{item.effect.mean:+.3f} [{item.effect.low:+.3f}, {item.effect.high:+.3f}]" if item.effect.weight else "-",
+            describe_interval(item.effect) if item.effect.weight else "-",
             str(item.effect.shown),
             "-" if similarity is None else f"{similarity:.3f}",
             inert(" ".join(_printable(item.reflection.question).split())[:_QUESTION_WIDTH]),

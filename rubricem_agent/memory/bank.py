@@ -185,12 +185,13 @@ class RubricBank:
         Raises:
             BankStoreError: the store failed.
         """
-        if self.probation is None:
+        seen = sorted({number for attempt in attempts for number in attempt.items})
+        if self.probation is None or not seen:
             return ()
         changed = []
         with self._lock, self._store.exclusive():
             self._refresh_to_write()
-            for number in sorted({number for attempt in attempts for number in attempt.items}):
+            for number in seen:
                 item = self._index.items.get(number)
                 if item is None or item.status not in SHOWN:
                     continue

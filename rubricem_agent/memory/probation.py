@@ -127,11 +127,16 @@ def decide(item: BankItem, settings: ProbationSettings) -> Decision | None:
     return None
 
 
+def describe_interval(effect: LessonEffect) -> str:
+    """The effect with its interval."""
+    return f"{effect.mean:+.3f} [{effect.low:+.3f}, {effect.high:+.3f}]"
+
+
 def describe_effect(effect: LessonEffect) -> str:
     """The effect with its interval and what it rests on, in one line; "not measured" before any comparison."""
     if not effect.weight:
         return "not measured"
     return (
-        f"{effect.mean:+.3f} [{effect.low:+.3f}, {effect.high:+.3f}] in {effect.shown} attempts that saw it and "
-        f"{effect.unshown} that did not, at {len(effect.questions)} questions"
+        f"{describe_interval(effect)} in {effect.shown} attempts that saw it and {effect.unshown} that did not, "
+        f"at {len(effect.questions)} questions"
     )
