@@ -184,7 +184,7 @@ def stats(terminal: Terminal, bank: BankOption = DEFAULT_BANK) -> None:
     opened = _open(bank, terminal)
     items = opened.items()
     by_status = Counter(item.status for item in items)
-    active = [item for item in items if item.is_retrievable]
+    active = [item for item in items if item.is_active]
     scores = [item.reflection.score.utility for item in active if item.reflection.score is not None]
     counted: dict[str, Any] = {
         "embedder": opened.embedder_name,

@@ -145,7 +145,7 @@ def _digest(text: bytes, vectors: Floats) -> bytes:
 
 def export_items(items: Iterable[BankItem], path: Path) -> int:
     """Write the reflections of the active items, one a line, oldest first; returns how many."""
-    rows = [item.reflection.model_dump_json() for item in items if item.is_retrievable]
+    rows = [item.reflection.model_dump_json() for item in items if item.is_active]
     with writing(path, "Give a file in a folder that you may write to."):
         write_atomic(path, "".join(f"{row}\n" for row in rows))
     return len(rows)

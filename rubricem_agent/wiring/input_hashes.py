@@ -67,6 +67,6 @@ def bank_sha256(folder: Path | None) -> str:
     """Hash of the lessons that may be retrieved; empty without a bank."""
     if folder is None:
         return ""
-    lessons = (item for item in open_existing_bank(folder, embeds=False).items() if item.is_retrievable)
+    lessons = (item for item in open_existing_bank(folder, embeds=False).items() if item.is_active)
     texts = sorted(f"{item.id}\0{item.reflection.model_dump_json()}" for item in lessons)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -92,7 +92,7 @@ class BankItem(Frozen):
         return self.reflection.query_key
 
     @property
-    def is_retrievable(self) -> bool:
+    def is_active(self) -> bool:
         return self.status == "active"
 
 

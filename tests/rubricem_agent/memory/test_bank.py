@@ -226,7 +226,7 @@ def test_no_history_of_changes_lets_a_question_have_two_active_items_or_offers_o
                 bank.write(make_reflection(f"at {number * 20}", takeaways=f"text {len(bank.items())}"))
             else:
                 bank.change(number, change)
-    active = [item for item in bank.items() if item.is_retrievable]
+    active = [item for item in bank.items() if item.is_active]
     assert len({item.key for item in active}) == len(active) == len(bank)
     assert {hit.item.id for hit in bank.search("at 1", limit=99)} == {item.id for item in active}
 
