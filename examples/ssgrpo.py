@@ -219,6 +219,13 @@ def update_policy(
 # Training: Algorithm 1
 
 
+def describe_quality(groups: Sequence[Group], truth: dict[str, Question]) -> str:
+    """The mean true quality of a step's attempts by stage. It is for people: nothing that trains reads the truth."""
+    true = np.mean([true_quality(truth[group.key], parsed) for group in groups for parsed in group.trajectories], 0)
+    plan, research, review, answer = true
+    return f"true quality of plan {plan:.2f}, research {research:.2f}, review {review:.2f}, answer {answer:.2f}"
+
+
 async def train(args: argparse.Namespace) -> tuple[float, float]:
     """Train; returns the quality of held-out answers before and after."""
     # The world: questions with their truth, search tools, and a judge that knows the true criteria of each question.
@@ -289,13 +296,9 @@ async def train(args: argparse.Namespace) -> tuple[float, float]:
         samples = [sample for judged in zip(rollouts, judgements, strict=True) for sample in task_samples(*judged)]
         update_policy(model, reference, optimizer, samples, args.kl)
 
-        # The truth is for this line alone; nothing that trains reads it.
-        true = np.mean([true_quality(truth[group.key], parsed) for group in groups for parsed in group.trajectories], 0)
         num_rubrics = sum(len(judgement.rubrics) for judgement in judgements)
-        print(
-            f"step {batch.step} ({batch.encounter}): true quality of plan {true[0]:.2f}, research {true[1]:.2f}, "
-            f"review {true[2]:.2f}, answer {true[3]:.2f}; {num_rubrics} rubrics, {len(bank)} lessons"
-        )
+        quality = describe_quality(groups, truth)
+        print(f"step {batch.step} ({batch.encounter}): {quality}; {num_rubrics} rubrics, {len(bank)} lessons")
     after = await evaluate(context, prompt, held_out, args.seed)
     print(f"after training: held-out answers {after:.3f}")
     await policy.aclose()

@@ -27,10 +27,10 @@ import typer
 from rubricem_agent.cli.command import command, run_command
 from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.evals.expert_policy import ExpertWriter
-from rubricem_agent.learn.step import AttemptLessons, Lessons, measure_lessons, retrieve_lessons
+from rubricem_agent.learn.step import AttemptLessons, measure_lessons, retrieve_lessons
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
-from rubricem_agent.memory.inject import Injector
+from rubricem_agent.memory.inject import Block, Injector
 from rubricem_agent.memory.probation import ProbationSettings
 from rubricem_agent.memory.store import MemoryStore
 from rubricem_agent.policy.base import Opening
@@ -138,9 +138,7 @@ class LessonTrial:
         self.queries = {question.id: query_of(question) for question in questions}
         self.policy = believing_policy(questions, self.teachings)
         self.toolbox: Toolbox = offline_toolbox(Corpus(world.documents))
-        self.judge = StepJudge(
-            AlmanacJudge(questions, knobs=JudgeKnobs(noise=NOISE), seed=seed), RubricBuffer(), settings=None
-        )
+        self.judge = StepJudge(AlmanacJudge(questions, knobs=JudgeKnobs(noise=NOISE), seed=seed), RubricBuffer())
         embedder = HashingEmbedder()
         self.bank = RubricBank(
             MemoryStore(embedder=embedder.name, dimension=embedder.dimension), embedder, probation=arm.probation
@@ -164,9 +162,9 @@ class LessonTrial:
         self.of_item[item.id] = teaching
 
     async def _attempt(
-        self, questions: Sequence[Question], *, step: int, guided: bool = True
+        self, questions: Sequence[Question], *, step: int, tries_lessons: bool = True
     ) -> tuple[list[list[Rollout]], list[AttemptLessons]]:
-        blocks: dict[str, list[Any]] = {}
+        blocks: dict[str, list[Block]] = {}
         prompt = AgentPrompt("Search, then answer.", "")
         for question in questions:
             query = self.queries[question.id]
@@ -174,8 +172,8 @@ class LessonTrial:
             lessons = retrieve_lessons(
                 self.bank, query.question, encounter="new", on_miss="none", guided=range(GROUP), seed=seed
             )
-            if not guided:
-                lessons = Lessons(lessons.items, lessons.retrieval, lessons.guided)
+            if not tries_lessons:
+                lessons = lessons._replace(trials=())
             blocks[query.key] = lessons.blocks(self.injector, GROUP)
 
         async def opened(query: Query, attempt: int) -> tuple[Opening, str]:
@@ -203,7 +201,7 @@ class LessonTrial:
 
     async def held_out_quality(self) -> float:
         """The mean true quality over the test questions, with the active lessons."""
-        rollouts, _ = await self._attempt(self.held_out, step=0, guided=False)
+        rollouts, _ = await self._attempt(self.held_out, step=0, tries_lessons=False)
         return self._quality(self.held_out, rollouts)
 
     def _quality(self, questions: Sequence[Question], rollouts: Sequence[Sequence[Rollout]]) -> float:
