@@ -16,7 +16,7 @@ newest-lane: $(RELEASES)/.installed  ## each extra alone, with its newest releas
 lowest-lane: $(RELEASES)/.installed  ## each extra alone, with its lowest releases
 	$(call RELEASES_RUN,2700,lowest $(EXTRAS))
 
-# All sixteen take half an hour on two cores, so CI has these: what stands on transformers and torch, which change most,
+# All of them take half an hour on two cores, so CI has these: what stands on transformers and torch, which change most,
 # and what compiled wheels decide. The nightly lanes have the rest.
 newest-check: EXTRAS := cluster local documents
 newest-check: $(RELEASES)/.installed  ## the part of newest-lane that CI runs

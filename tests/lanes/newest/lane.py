@@ -175,6 +175,9 @@ def main() -> int:
     parser.add_argument("--torch", default="torch==2.13.0", help="installed first; empty lets the resolver choose")
     parser.add_argument("--write", action="store_true", help="record the versions of what passed in tested.json")
     given = parser.parse_args()
+    unknown = sorted(set(given.extras) - ROOMS.keys())
+    if unknown:
+        parser.error(f"there is no extra {', '.join(unknown)}; there are {', '.join(ROOMS)}.")
 
     def tried(extra: str) -> Outcome:
         outcome = try_extra(extra, given.which, folder=given.folder, uv=given.uv, torch=given.torch)
