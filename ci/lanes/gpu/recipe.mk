@@ -7,11 +7,11 @@ ARENA ?= runs/gpu_arena
 .PHONY: gpu-lane gpu-arena gpu-rehearsal
 
 gpu-lane:  ## what one GPU can show in nine minutes
-	OMP_NUM_THREADS= timeout --kill-after=10s 540 $(GPU_PYTHON) tests/lanes/gpu/lane.py $(PARTS)
+	env -u OMP_NUM_THREADS timeout --kill-after=10s 540 $(GPU_PYTHON) tests/lanes/gpu/lane.py $(PARTS)
 
 # The credit methods beside each other at 42 million parameters, for half an hour; the same command goes on.
 gpu-arena:  ## the credit methods on a GPU, in half an hour
-	OMP_NUM_THREADS= $(GPU_PYTHON) tests/lanes/gpu/arena.py --bf16 --out $(ARENA)
+	env -u OMP_NUM_THREADS $(GPU_PYTHON) tests/lanes/gpu/arena.py --bf16 --out $(ARENA)
 
 gpu-rehearsal: $(VENV)/.installed-test  ## both on the CPU, at a tiny size
 	timeout --kill-after=10s 540 $(GPU_PYTHON) tests/lanes/gpu/lane.py --rehearse $(PARTS)

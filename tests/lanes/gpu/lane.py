@@ -27,7 +27,8 @@ def run_part(name: str, *, rehearses: bool) -> dict[str, object]:
     limit, began = REHEARSAL if rehearses else LIMITS[name], time.monotonic()
     # By its path: veRL's wheel brings a package `tests` of its own.
     command = [sys.executable, str(Path(__file__).with_name("parts.py")), name, *(["--rehearse"] if rehearses else [])]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "PYTHONPATH": found, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if rehearses:
         variables["CUDA_VISIBLE_DEVICES"] = ""
     with subprocess.Popen(
