@@ -19,7 +19,7 @@ from torch.nn import functional
 from transformers import Qwen3ForCausalLM
 
 from research.tiny_pretraining import LearntText
-from rubricem_agent.policy.decoder import Rotation, rms_norm, rotate
+from rubricem_agent.policy.dense_decoder import Rotation, rms_norm, rotate
 from rubricem_env.domain.base import Frozen, UnitScore
 from rubricem_records.files.atomic_files import write_atomic
 

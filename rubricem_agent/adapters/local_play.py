@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rubricem_agent.policy.base import Opening
-from rubricem_agent.policy.decoder import open_decoder
+from rubricem_agent.policy.causal_lm import open_decoder
 from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import RolloutContext, run_groups

@@ -20,7 +20,8 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedModel, PreTr
 from transformers.utils.logging import disable_progress_bar
 
 from rubricem_agent.policy.base import Opening, model_folder
-from rubricem_agent.policy.decoder import Feed, RowDecoder, max_positions, model_class, open_decoder
+from rubricem_agent.policy.causal_lm import max_positions, model_class, open_decoder
+from rubricem_agent.policy.decoder import Feed, RowDecoder
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
 from rubricem_env.llm.usage import Usage

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from trainers.local.learner import LossSettings, PolicyTokens, policy_loss
-from trainers.local.packed_qwen3 import token_logprobs
+from trainers.local.packed import token_logprobs
 
 GIB = 2**30
 

@@ -22,7 +22,7 @@ import torch
 from rubricem_agent.learn.samples import Sample, pad_batch, reflection_samples
 from trainers.local.crediting import credit_step
 from trainers.local.learner import Learner
-from trainers.local.packed_qwen3 import pack_samples
+from trainers.local.packed import pack_samples
 from trainers.local.run import make_run, open_services
 from trainers.local.sampling import reflect, sample_and_judge
 from trainers.local.settings import LocalConfig

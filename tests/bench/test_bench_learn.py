@@ -18,7 +18,7 @@ from rubricem_agent.learn.credit import assign_credit, spread_to_tokens
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.learn.samples import Sample, pad_batch
-from trainers.local.packed_qwen3 import pack_samples
+from trainers.local.packed import pack_samples
 
 GROUPS, GROUP_SIZE, LENGTH = 32, 8, 18_432
 ROLLOUTS = GROUPS * GROUP_SIZE
@@ -93,7 +93,7 @@ def test_bench_curriculum(benchmark):
 
 HEAD = """
 import pathlib, sys, time, torch
-from trainers.local.packed_qwen3 import token_logprobs
+from trainers.local.packed import token_logprobs
 torch.set_num_threads(1)
 torch.manual_seed(0)
 way, length, width, vocabulary = sys.argv[1], 2048, 128, 151_936

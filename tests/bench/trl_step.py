@@ -33,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
-from rubricem_agent.policy.decoder import Qwen3Decoder
+from rubricem_agent.policy.dense_decoder import Qwen3Decoder
 from rubricem_agent.policy.local import Batcher, CacheRow, Drafts, Job, RandomNumbers, load_model
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.tools.corpus_search import read_documents
@@ -41,7 +41,7 @@ from rubricem_env.world.almanac import shipped_corpus_path
 from rubricem_env.world.offline import offline_queries
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE
 from trainers.local.learner import Learner, LossSettings, policy_logprobs
-from trainers.local.packed_qwen3 import pack_samples
+from trainers.local.packed import pack_samples
 
 QUESTIONS, GROUP_SIZE = 8, 8
 ATTEMPTS = QUESTIONS * GROUP_SIZE

@@ -22,7 +22,7 @@ from rubricem_records.rollouts.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts.rollouts import Rollout
 
 from .learner import Learner, policy_logprobs
-from .packed_qwen3 import is_packable, pack_samples
+from .packed import is_packable, pack_samples
 
 
 def answer_gains(

@@ -34,7 +34,7 @@ from rubricem_env.domain.base import NUM_STAGES, Frozen
 from rubricem_records.runs.log_lines import GradientMetrics, UpdateMetrics
 
 from ..lora import lora_layers, without_lora
-from .packed_qwen3 import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
+from .packed import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]

@@ -27,7 +27,7 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from trainers.fine_tuning.settings import SftSchedule
 from trainers.fine_tuning.sft import OneProcess, make_rows, recompute_activations, train_step as sft_step
 from trainers.local.learner import Learner, LossSettings
-from trainers.local.packed_qwen3 import token_logprobs
+from trainers.local.packed import token_logprobs
 from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train_step

@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from rubricem_agent.policy.base import Opening
-from rubricem_agent.policy.decoder import Feed, SequentialDecoder, open_decoder
+from rubricem_agent.policy.causal_lm import SequentialDecoder, open_decoder
+from rubricem_agent.policy.decoder import Feed
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer, policy_tokenizer
 from rubricem_env.domain.errors import ConfigError, ModelError
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer

@@ -10,7 +10,8 @@ import torch
 from transformers.utils.logging import enable_progress_bar
 
 from rubricem_agent.policy.base import TINY, Listener, Opening
-from rubricem_agent.policy.decoder import Feed, Qwen3Decoder
+from rubricem_agent.policy.decoder import Feed
+from rubricem_agent.policy.dense_decoder import Qwen3Decoder
 from rubricem_agent.policy.local import (
     CacheRow,
     Drafts,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.local.learner import LossSettings, PolicyTokens, policy_loss
-from trainers.local.packed_qwen3 import token_logprobs
+from trainers.local.packed import token_logprobs
 
 TOKENS, WIDTH, VOCABULARY = 7, 5, 11
 TILES = [1, 12, 30, 10**6]

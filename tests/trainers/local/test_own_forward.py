@@ -12,7 +12,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.tiny_model import tiny_qwen3
 from tests.shapes import NAMES, tiny
 from trainers.local.learner import Learner, LossSettings, policy_logprobs
-from trainers.local.packed_qwen3 import pack_samples
+from trainers.local.packed import pack_samples
 from trainers.lora import LoraSettings, add_lora, lora_layers, merge_adapter, save_adapter, without_lora
 
 VOCABULARY = 40

@@ -8,8 +8,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_env.testing.tiny_model import tiny_qwen3
-from trainers.local import packed_qwen3
-from trainers.local.packed_qwen3 import Pack, SampleTokens, is_packable, pack_samples, packed_hidden
+from trainers.local import packed
+from trainers.local.packed import Pack, SampleTokens, is_packable, pack_samples, packed_hidden
 
 pytestmark = pytest.mark.no_cover
 
@@ -95,8 +95,8 @@ def test_products_by_onednn_and_their_gradients_are_those_of_the_module(width, h
     upstream = torch.randn(128, height)
     found = []
     for has_onednn in (torch.backends.mkldnn.is_available(), False):
-        monkeypatch.setattr(packed_qwen3, "_HAS_ONEDNN", has_onednn)
-        product = packed_qwen3._project(linear, states)
+        monkeypatch.setattr(packed, "_HAS_ONEDNN", has_onednn)
+        product = packed._project(linear, states)
         found.append((product, *torch.autograd.grad((product * upstream).sum(), [states, linear.weight])))
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
@@ -110,7 +110,7 @@ def test_a_linear_module_that_is_wrapped_or_has_a_bias_computes_itself():
     states = torch.randn(128, 8)
     for module in (Twice(8, 4, bias=False), torch.nn.Linear(8, 4), torch.nn.Linear(8, 4, bias=False).double()):
         wide = states.to(module.weight.dtype)
-        assert torch.equal(packed_qwen3._project(module, wide), module(wide))
+        assert torch.equal(packed._project(module, wide), module(wide))
 
 
 def test_a_model_with_a_sliding_window_is_not_packed():

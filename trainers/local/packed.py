@@ -21,7 +21,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch
-from rubricem_agent.policy.decoder import rms_norm, run_layer
+from rubricem_agent.policy.dense_decoder import rms_norm, run_layer
 
 Index = npt.NDArray[np.intp]
 

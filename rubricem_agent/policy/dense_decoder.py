@@ -1,0 +1,102 @@
+"""A decoder that reads the modules of a dense Qwen3, so weights in training are used as they are.
+
+The layer's arithmetic is that of training, too.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
+
+from rubricem_agent.policy.decoder import RowDecoder, RowStep
+from rubricem_env.domain.errors import ConfigError
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of each token's position, (..., 1, size of a head) each."""
+
+
+class Qwen3Decoder(RowDecoder):
+    """Dense Qwen3 without sliding windows."""
+
+    def __init__(self, model: Qwen3ForCausalLM, *, rows: int, max_length: int) -> None:
+        if model.model.has_sliding_layers:
+            raise ConfigError("this decoder has no sliding-window attention; serve the model and use openai:MODEL@URL.")
+        super().__init__(model, rows=rows, max_length=max_length)
+        self._model = model
+        self._cos = torch.empty(0)
+        self._sin = torch.empty(0)
+
+    def _run(self, step: RowStep) -> Tensor:
+        hidden = self._model.model.embed_tokens(step.ids)
+        rotation = self._cos[step.positions][:, :, None], self._sin[step.positions][:, :, None]
+        for index, layer in enumerate(self._model.model.layers):
+            hidden = run_layer(layer, hidden, rotation, partial(self._attend, index=index, step=step))
+        final = rms_norm(self._model.model.norm, hidden[step.rows, step.columns])
+        logits: Tensor = self._model.lm_head(final)
+        return logits.float()
+
+    def _reserve(self, length: int) -> None:
+        before = self._capacity
+        super()._reserve(length)
+        if self._capacity > before:
+            embedding = self._model.model.embed_tokens.weight
+            positions = torch.arange(self._capacity + 1, device=embedding.device)[None]
+            cos, sin = self._model.model.rotary_emb(embedding[None, :1], positions)
+            self._cos = cos[0]
+            self._sin = sin[0]
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, *, index: int, step: RowStep) -> Tensor:
+        """Of (B, T, heads, D) to the cache and to these tokens; (B, T, heads x D)."""
+        keys, values = self._append(keys.transpose(1, 2), values.transpose(1, 2), index=index, step=step)
+        mixed = _attend(queries.transpose(1, 2), keys, values=values, mask=step.mask)
+        return mixed.transpose(1, 2).flatten(2)
+
+
+def run_layer(
+    layer: Qwen3DecoderLayer,
+    hidden: Tensor,
+    rotation: Rotation,
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    project: Callable[[nn.Module, Tensor], Tensor] = nn.Module.__call__,
+) -> Tensor:
+    """One layer on (..., tokens, width); `attend` takes queries, keys and values, (..., tokens, heads, size) each.
+
+    `project` applies the linear modules.
+    """
+    attention, mlp = layer.self_attn, layer.mlp
+    normed = rms_norm(layer.input_layernorm, hidden)
+    shape = (*normed.shape[:-1], -1, attention.head_dim)
+    queries = rotate(rms_norm(attention.q_norm, project(attention.q_proj, normed).view(shape)), rotation)
+    keys = rotate(rms_norm(attention.k_norm, project(attention.k_proj, normed).view(shape)), rotation)
+    mixed = attend(queries, keys, project(attention.v_proj, normed).view(shape))
+    hidden = hidden + project(attention.o_proj, mixed)
+    normed = rms_norm(layer.post_attention_layernorm, hidden)
+    gated = mlp.act_fn(project(mlp.gate_proj, normed)) * project(mlp.up_proj, normed)
+    return hidden + project(mlp.down_proj, gated)
+
+
+def rms_norm(norm: Qwen3RMSNorm, hidden: Tensor) -> Tensor:
+    """The module's norm in one kernel, in the type of the hidden states."""
+    return functional.rms_norm(hidden, norm.weight.shape, norm.weight.to(hidden.dtype), norm.variance_epsilon)
+
+
+def rotate(states: Tensor, rotation: Rotation) -> Tensor:
+    """Queries or keys, turned by their positions."""
+    cos, sin = rotation
+    half = states.shape[-1] // 2
+    turned = torch.cat((-states[..., half:], states[..., :half]), dim=-1)
+    return states * cos + turned * sin
+
+
+def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor) -> Tensor:
+    """Grouped-query attention without repeating keys: the queries of one group are laid out like tokens."""
+    batch, heads, width, size = queries.shape
+    groups = heads // keys.shape[1]
+    grouped = queries.reshape(batch, keys.shape[1], groups * width, size)
+    visible = mask.expand(-1, groups, -1, -1).reshape(batch, 1, groups * width, -1)
+    mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=visible)
+    return mixed.reshape(batch, heads, width, size)
