@@ -6,6 +6,8 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -13,7 +15,7 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-NAMES = ("llama", "qwen2", "qwen3_5", "gemma3")
+NAMES = ("llama", "mistral", "qwen2", "qwen3_5", "gemma3")
 
 
 def tiny(name: str, vocab_size: int) -> PreTrainedModel:
@@ -29,6 +31,7 @@ def tiny(name: str, vocab_size: int) -> PreTrainedModel:
         torch.manual_seed(0)
         model: PreTrainedModel = {
             "llama": lambda: LlamaForCausalLM(LlamaConfig(**size)),
+            "mistral": lambda: MistralForCausalLM(MistralConfig(**size, sliding_window=None)),
             "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**size)),
             "qwen3_5": lambda: Qwen3_5ForCausalLM(Qwen3_5TextConfig(**size, **linear)),
             "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**size, **mixed)),

@@ -16,15 +16,13 @@ from typing import Any, cast
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoConfig, DynamicCache, PreTrainedConfig, PreTrainedModel, Qwen3ForCausalLM
+from transformers import AutoConfig, DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from rubricem_agent.policy.decoder import Feed, RowDecoder, RowStep
-from rubricem_agent.policy.dense_decoder import Qwen3Decoder
+from rubricem_agent.policy.dense_decoder import FULL_ATTENTION, SLIDING_ATTENTION, DenseDecoder, is_dense, layer_kinds
 from rubricem_env.domain.errors import ConfigError, ModelError, boundary
 
-_FULL = "full_attention"
-_SLIDING = "sliding_attention"
 _SERVE = "Serve it and use openai:MODEL@URL, or vllm:MODEL@URL#FOLDER."
 _CACHE_ARGUMENTS = ("cache", "past_key_values")
 """The name since transformers 5.24, and the one before."""
@@ -83,23 +81,19 @@ def open_decoder(model: PreTrainedModel, *, rows: int, max_length: int) -> RowDe
     Raises:
         ConfigError: none has.
     """
-    if isinstance(model, Qwen3ForCausalLM) and not model.model.has_sliding_layers:
-        return Qwen3Decoder(model, rows=rows, max_length=max_length)
+    if is_dense(model):
+        return DenseDecoder(model, rows=rows, max_length=max_length)
     kinds: list[type[RowDecoder]] = [SequentialDecoder]
-    if _layer_kinds(model) <= {_FULL, _SLIDING}:
+    if layer_kinds(model) <= {FULL_ATTENTION, SLIDING_ATTENTION}:
         kinds.insert(0, BatchedDecoder)
     for kind in kinds:
         if _agrees(model, kind(model, rows=2, max_length=16)):
             slow = ", one conversation at a time" if kind is SequentialDecoder else ""
-            _say_once(f"{type(model).__name__} plays through transformers' own layers{slow}: slower than dense Qwen3.")
+            _say_once(
+                f"{type(model).__name__} plays through transformers' own layers{slow}: slower than a dense model."
+            )
             return kind(model, rows=rows, max_length=max_length)
     raise ConfigError(f"{type(model).__name__} has other log-probabilities with its cache than without it. {_SERVE}")
-
-
-def _layer_kinds(model: PreTrainedModel) -> set[str]:
-    config = model.config.get_text_config()
-    usual = _SLIDING if getattr(config, "sliding_window", None) else _FULL
-    return set(getattr(config, "layer_types", None) or [usual])
 
 
 @cache
@@ -147,7 +141,7 @@ class BatchedDecoder(RowDecoder):
         super().__init__(model, rows=rows, max_length=max_length)
         self._model = model
         self._cache_argument = _cache_argument(type(model)) or _CACHE_ARGUMENTS[0]
-        self._layers = _layer_kinds(model)
+        self._layers = layer_kinds(model)
         self._window = getattr(model.config.get_text_config(), "sliding_window", None) or max_length
 
     def _run(self, step: RowStep) -> Tensor:
@@ -166,7 +160,7 @@ class BatchedDecoder(RowDecoder):
     def _masks(self, step: RowStep) -> Tensor | dict[str, Tensor]:
         """What is added to the attention scores, by the kind of a layer where a model has several."""
         near = torch.arange(step.length, device=self._device) > step.positions[:, None, :, None] - self._window
-        masks = {_FULL: step.mask, _SLIDING: step.mask & near}
+        masks = {FULL_ATTENTION: step.mask, SLIDING_ATTENTION: step.mask & near}
         lowest = torch.finfo(self._model.dtype).min
         added = {
             kind: torch.zeros_like(masks[kind], dtype=self._model.dtype).masked_fill(~masks[kind], lowest)

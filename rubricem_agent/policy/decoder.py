@@ -1,7 +1,7 @@
 """A KV cache of many conversations, kept between turns, and the forward passes that sample over it.
 
-`RowDecoder` has the cache, and a subclass runs the layers of its model over it. Unlike transformers' `generate`, it does
-not copy the cache at every step.
+`RowDecoder` has the cache, and a subclass runs the layers of its model over it. Unlike transformers' `generate`, it
+does not copy the cache at every step.
 """
 
 from collections.abc import Sequence

@@ -1,30 +1,59 @@
-"""A decoder that reads the modules of a dense Qwen3, so weights in training are used as they are.
+"""A decoder that reads the modules of dense models: Llama, Mistral, Qwen2 and Qwen3.
 
-The layer's arithmetic is that of training, too.
+Weights in training are used as they are, and the layer's arithmetic is that of training, too.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Qwen3ForCausalLM
+from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, MistralRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
 
 from rubricem_agent.policy.decoder import RowDecoder, RowStep
-from rubricem_env.domain.errors import ConfigError
+
+DenseModel: TypeAlias = LlamaForCausalLM | MistralForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM
+DenseLayer: TypeAlias = LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer | Qwen3DecoderLayer
+RMSNorm: TypeAlias = LlamaRMSNorm | MistralRMSNorm | Qwen2RMSNorm | Qwen3RMSNorm
+
+_CHANGING_ROPE = ("dynamic", "longrope")
+"""Their angles depend on the length of the conversation."""
+
+
+def is_dense(model: PreTrainedModel) -> TypeGuard[DenseModel]:
+    """Whether the layers below compute the model: every layer sees all positions, and each has one angle for good."""
+    # A subclass may compute something else.
+    if type(model) not in (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM):
+        return False
+    rope = (model.config.rope_parameters or {}).get("rope_type", "default")
+    return layer_kinds(model) == {FULL_ATTENTION} and rope not in _CHANGING_ROPE
+
+
+FULL_ATTENTION = "full_attention"
+SLIDING_ATTENTION = "sliding_attention"
+
+
+def layer_kinds(model: PreTrainedModel) -> set[str]:
+    """The kinds of a model's layers, in transformers' words."""
+    config = model.config.get_text_config()
+    usual = SLIDING_ATTENTION if getattr(config, "sliding_window", None) else FULL_ATTENTION
+    return set(getattr(config, "layer_types", None) or [usual])
+
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of each token's position, (..., 1, size of a head) each."""
 
 
-class Qwen3Decoder(RowDecoder):
-    """Dense Qwen3 without sliding windows."""
+class DenseDecoder(RowDecoder):
+    """A model for which `is_dense` holds."""
 
-    def __init__(self, model: Qwen3ForCausalLM, *, rows: int, max_length: int) -> None:
-        if model.model.has_sliding_layers:
-            raise ConfigError("this decoder has no sliding-window attention; serve the model and use openai:MODEL@URL.")
+    def __init__(self, model: DenseModel, *, rows: int, max_length: int) -> None:
         super().__init__(model, rows=rows, max_length=max_length)
         self._model = model
         self._cos = torch.empty(0)
@@ -57,7 +86,7 @@ class Qwen3Decoder(RowDecoder):
 
 
 def run_layer(
-    layer: Qwen3DecoderLayer,
+    layer: DenseLayer,
     hidden: Tensor,
     rotation: Rotation,
     attend: Callable[[Tensor, Tensor, Tensor], Tensor],
@@ -70,16 +99,19 @@ def run_layer(
     attention, mlp = layer.self_attn, layer.mlp
     normed = rms_norm(layer.input_layernorm, hidden)
     shape = (*normed.shape[:-1], -1, attention.head_dim)
-    queries = rotate(rms_norm(attention.q_norm, project(attention.q_proj, normed).view(shape)), rotation)
-    keys = rotate(rms_norm(attention.k_norm, project(attention.k_proj, normed).view(shape)), rotation)
-    mixed = attend(queries, keys, project(attention.v_proj, normed).view(shape))
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    queries, keys, values = (project(linear, normed).view(shape) for linear in projections)
+    if isinstance(layer, Qwen3DecoderLayer):
+        queries = rms_norm(layer.self_attn.q_norm, queries)
+        keys = rms_norm(layer.self_attn.k_norm, keys)
+    mixed = attend(rotate(queries, rotation), rotate(keys, rotation), values)
     hidden = hidden + project(attention.o_proj, mixed)
     normed = rms_norm(layer.post_attention_layernorm, hidden)
     gated = mlp.act_fn(project(mlp.gate_proj, normed)) * project(mlp.up_proj, normed)
     return hidden + project(mlp.down_proj, gated)
 
 
-def rms_norm(norm: Qwen3RMSNorm, hidden: Tensor) -> Tensor:
+def rms_norm(norm: RMSNorm, hidden: Tensor) -> Tensor:
     """The module's norm in one kernel, in the type of the hidden states."""
     return functional.rms_norm(hidden, norm.weight.shape, norm.weight.to(hidden.dtype), norm.variance_epsilon)
 

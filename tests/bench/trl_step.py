@@ -33,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
-from rubricem_agent.policy.dense_decoder import Qwen3Decoder
+from rubricem_agent.policy.dense_decoder import DenseDecoder
 from rubricem_agent.policy.local import Batcher, CacheRow, Drafts, Job, RandomNumbers, load_model
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.tools.corpus_search import read_documents
@@ -91,7 +91,7 @@ class Ours:
         self._shape = shape
         self._rng = np.random.default_rng(0)
         longest = max(map(len, shape.ids)) + shape.tokens
-        self._batcher = Batcher(Qwen3Decoder(model, rows=ATTEMPTS, max_length=longest), drafts=Drafts(DRAFT_TOKENS))
+        self._batcher = Batcher(DenseDecoder(model, rows=ATTEMPTS, max_length=longest), drafts=Drafts(DRAFT_TOKENS))
         self._learner = Learner(
             model,
             learning_rate=LEARNING_RATE,

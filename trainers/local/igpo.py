@@ -15,6 +15,7 @@ import torch
 from rubricem_agent.learn.credit import turn_ids
 from rubricem_agent.learn.padding import pad_rows
 from rubricem_agent.learn.samples import Sample, pad_batch
+from rubricem_agent.policy.dense_decoder import is_dense
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.questions import Question
@@ -22,7 +23,7 @@ from rubricem_records.rollouts.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts.rollouts import Rollout
 
 from .learner import Learner, policy_logprobs
-from .packed import is_packable, pack_samples
+from .packed import pack_samples
 
 
 def answer_gains(
@@ -76,7 +77,7 @@ def _forced(rollout: Rollout, begins: int, gold: Sequence[tuple[int, bool]]) -> 
 @torch.no_grad()
 def _likelihoods(learner: Learner, samples: Sequence[Sample]) -> list[float]:
     """The geometric mean of the probabilities of each sample's forced tokens."""
-    most = learner.micro_batch_tokens if is_packable(learner.policy) else 0
+    most = learner.micro_batch_tokens if is_dense(learner.policy) else 0
     means: list[float] = []
     for pack in pack_samples(pad_batch(samples, pad_id=0), max_tokens=most):
         logprobs = policy_logprobs(learner.policy, pack)[0].double().cpu().numpy()

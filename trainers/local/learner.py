@@ -30,11 +30,12 @@ from rubricem_agent.learn.credit import NonFiniteLossError
 from rubricem_agent.learn.divergence import KL_LIMIT, LOG_RATIO_LIMIT
 from rubricem_agent.learn.samples import Batch
 from rubricem_agent.learn.stage_metrics import report_by_stage
+from rubricem_agent.policy.dense_decoder import is_dense
 from rubricem_env.domain.base import NUM_STAGES, Frozen
 from rubricem_records.runs.log_lines import GradientMetrics, UpdateMetrics
 
 from ..lora import lora_layers, without_lora
-from .packed import Pack, is_packable, pack_samples, packed_hidden, token_logprobs
+from .packed import Pack, pack_samples, packed_hidden, token_logprobs
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]
@@ -246,8 +247,8 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
         sums = torch.zeros(5, NUM_STAGES, device=self.policy.device)
-        # Other models than dense Qwen3 read one sample at a time.
-        most = self.micro_batch_tokens if is_packable(self.policy) else 0
+        # Other models read one sample at a time.
+        most = self.micro_batch_tokens if is_dense(self.policy) else 0
         work = partial(self._pass, settings=settings, denominator=denominator)
         apply = self._pool.map if self._pool else map
         for loss, of_sampling, by_stage, gradient in apply(work, pack_samples(batch, max_tokens=most)):
@@ -284,7 +285,7 @@ def policy_logprobs(model: PreTrainedModel, pack: Pack) -> tuple[Tensor, Tensor]
     temperature = torch.as_tensor(pack.part.temperature[rows], device=device)
     # Each token is predicted one position before it.
     indices = torch.as_tensor(pack.indices(rows, columns - 1), device=device)
-    if is_packable(model):
+    if is_dense(model):
         hidden = packed_hidden(model, pack)[indices]
         return token_logprobs(hidden, model.lm_head.weight, targets=targets, temperature=temperature)
     ids = torch.as_tensor(pack.token_ids, dtype=torch.long, device=device)[None]

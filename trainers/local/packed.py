@@ -1,4 +1,4 @@
-"""Qwen3 over packed samples: hidden states with a gradient, and log-probabilities without holding all logits.
+"""Dense models over packed samples: hidden states with a gradient, and log-probabilities without holding all logits.
 
 Samples lie end to end without padding. A beginning that samples share is stored once: rollouts of one prompt, above
 all the candidates of a reflection, repeat a beginning many times as long as their own text. A causal model reads it to
@@ -11,17 +11,16 @@ so that every row of the head's gradient is summed and rounded once. The price i
 head: 8 instead of 6 operations for each pair.
 """
 
-from typing import Any, NamedTuple, TypeGuard, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch
-from rubricem_agent.policy.dense_decoder import rms_norm, run_layer
+from rubricem_agent.policy.dense_decoder import DenseModel, rms_norm, run_layer
 
 Index = npt.NDArray[np.intp]
 
@@ -194,11 +193,6 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return (left @ right).to(wide)
 
 
-def is_packable(model: PreTrainedModel) -> TypeGuard[Qwen3ForCausalLM]:
-    """Whether this module computes the model: dense Qwen3 without sliding windows."""
-    return isinstance(model, Qwen3ForCausalLM) and not model.model.has_sliding_layers
-
-
 PRODUCT_ROWS = 128
 """Packs are padded to a multiple of it on a CPU: oneDNN prepares a product for some milliseconds for each new height.
 """
@@ -235,7 +229,7 @@ def _project(linear: nn.Module, states: Tensor) -> Tensor:
     return cast(Tensor, linear(states))
 
 
-def packed_hidden(model: Qwen3ForCausalLM, pack: Pack) -> Tensor:
+def packed_hidden(model: DenseModel, pack: Pack) -> Tensor:
     """What the head reads, (tokens, width); on a CPU with some rows of padding."""
     device = model.device
     padding = -len(pack.token_ids) % PRODUCT_ROWS if device.type == "cpu" else 0

@@ -1,4 +1,4 @@
-"""Models that are no dense Qwen3: played with their own log-probabilities, loaded as what they are, or refused."""
+"""Models besides Qwen3: played with their own log-probabilities, loaded as what they are, or refused."""
 
 import json
 

@@ -11,7 +11,7 @@ from transformers.utils.logging import enable_progress_bar
 
 from rubricem_agent.policy.base import TINY, Listener, Opening
 from rubricem_agent.policy.decoder import Feed
-from rubricem_agent.policy.dense_decoder import Qwen3Decoder
+from rubricem_agent.policy.dense_decoder import DenseDecoder
 from rubricem_agent.policy.local import (
     CacheRow,
     Drafts,
@@ -50,7 +50,7 @@ async def policy(model, tokenizer):
 
 
 def test_rows_of_different_length_have_the_logits_of_transformers(model):
-    decoder = Qwen3Decoder(model, rows=9, max_length=500)
+    decoder = DenseDecoder(model, rows=9, max_length=500)
     rows = {0: range(3, 40), 1: range(10, 21), 8: range(50, 130)}
     logits = decoder.logits([Feed(row, 0, list(ids)) for row, ids in rows.items()])
     for got, ids in zip(logits, rows.values(), strict=True):
@@ -58,7 +58,7 @@ def test_rows_of_different_length_have_the_logits_of_transformers(model):
 
 
 def test_a_cache_that_is_continued_and_outgrows_its_first_size_has_them_too(model):
-    decoder = Qwen3Decoder(model, rows=2, max_length=3_000)
+    decoder = DenseDecoder(model, rows=2, max_length=3_000)
     ids = np.random.default_rng(0).integers(3, 300, 1_300).tolist()
     decoder.logits([Feed(1, 0, ids[:900])])
     decoder.logits([Feed(0, 0, ids[:5]), Feed(1, 900, ids[900:901])])
@@ -112,7 +112,7 @@ async def test_two_threads_draw_what_one_draws(policy, model, tokenizer, opening
     assert all(batcher._decoder._keys for batcher in two.batchers)
 
 
-class Counting(Qwen3Decoder):
+class Counting(DenseDecoder):
     """Notes the tokens of each row of each pass."""
 
     def __init__(self, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""Models that are no dense Qwen3, trained by their own forward pass, and LoRA."""
+"""Models besides dense Qwen3, trained by their own forward pass, and LoRA."""
 
 import copy
 

@@ -1,15 +1,19 @@
 """Samples end to end: every token once, shared beginnings once, and the same hidden states as sample by sample."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
+from rubricem_agent.policy.dense_decoder import is_dense
 from rubricem_env.testing.tiny_model import tiny_qwen3
+from tests.shapes import tiny
 from trainers.local import packed
-from trainers.local.packed import Pack, SampleTokens, is_packable, pack_samples, packed_hidden
+from trainers.local.packed import Pack, SampleTokens, pack_samples, packed_hidden
 
 pytestmark = pytest.mark.no_cover
 
@@ -68,7 +72,11 @@ def ungrouped_qwen3() -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).eval()
 
 
-@pytest.mark.parametrize("make_model", [lambda: tiny_qwen3(VOCABULARY), ungrouped_qwen3], ids=["grouped", "ungrouped"])
+MODELS = {"grouped": lambda: tiny_qwen3(VOCABULARY), "ungrouped": ungrouped_qwen3}
+MODELS |= {name: partial(tiny, name, VOCABULARY) for name in ("llama", "mistral", "qwen2")}
+
+
+@pytest.mark.parametrize("make_model", MODELS.values(), ids=MODELS)
 def test_packed_hidden_states_and_gradients_are_those_of_the_model_sample_by_sample(make_model):
     model = make_model()
     rows = [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 9, 9], [7, 6, 5], [7, 6, 4, 4]]
@@ -113,18 +121,17 @@ def test_a_linear_module_that_is_wrapped_or_has_a_bias_computes_itself():
         assert torch.equal(packed._project(module, wide), module(wide))
 
 
-def test_a_model_with_a_sliding_window_is_not_packed():
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=16,
-        use_sliding_window=True,
-        sliding_window=4,
-        max_window_layers=0,
-    )
-    assert not is_packable(Qwen3ForCausalLM(config))
-    assert is_packable(tiny_qwen3(VOCABULARY))
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (Qwen3ForCausalLM, {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 0}),
+        (MistralForCausalLM, {"sliding_window": 4}),
+        (LlamaForCausalLM, {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}}),
+        (type("Changed", (LlamaForCausalLM,), {}), {}),
+    ],
+)
+def test_what_these_layers_do_not_compute_is_read_by_transformers(kind, changes):
+    size = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    size |= {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16}
+    assert not is_dense(kind(kind.config_class(**size, **changes)))
+    assert all(is_dense(make_model()) for make_model in MODELS.values())

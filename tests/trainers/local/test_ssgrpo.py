@@ -300,4 +300,5 @@ def test_the_seconds_of_a_step_are_what_a_clock_shows_and_no_more_than_the_run_t
     # Each of four numbers is rounded to a hundredth, so a step may claim 0.02 s too much.
     assert sum(sum(step.values()) for step in steps) <= took + 2 * 0.02
     assert all(seconds >= -0.01 for step in steps for seconds in step.values())
-    assert all(step["sample"] > 0 and step["update"] > 0 for step in steps)
+    # An update of so small a model can round to nothing.
+    assert all(step["sample"] > 0 for step in steps)
