@@ -15,12 +15,28 @@ from typing import Any, cast
 
 import torch
 import transformers
-from torch import Tensor
-from transformers import AutoConfig, DynamicCache, PreTrainedConfig, PreTrainedModel
+from torch import Tensor, nn
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoConfig,
+    DynamicCache,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from rubricem_agent.policy.decoder import Feed, RowDecoder, RowStep
-from rubricem_agent.policy.dense_decoder import FULL_ATTENTION, SLIDING_ATTENTION, DenseDecoder, is_dense, layer_kinds
+from rubricem_agent.policy.dense_decoder import (
+    FULL_ATTENTION,
+    SLIDING_ATTENTION,
+    DenseDecoder,
+    attend_by_groups,
+    is_dense,
+    layer_kinds,
+)
 from rubricem_env.domain.errors import ConfigError, ModelError, boundary
 
 _SERVE = "Serve it and use openai:MODEL@URL, or vllm:MODEL@URL#FOLDER."
@@ -85,7 +101,8 @@ def open_decoder(model: PreTrainedModel, *, rows: int, max_length: int) -> RowDe
         return DenseDecoder(model, rows=rows, max_length=max_length)
     kinds: list[type[RowDecoder]] = [SequentialDecoder]
     if layer_kinds(model) <= {FULL_ATTENTION, SLIDING_ATTENTION}:
-        kinds.insert(0, BatchedDecoder)
+        kinds = [BatchedDecoder, *kinds]
+        _attend_by_groups(model)
     for kind in kinds:
         if _agrees(model, kind(model, rows=2, max_length=16)):
             slow = ", one conversation at a time" if kind is SequentialDecoder else ""
@@ -119,6 +136,39 @@ def _agrees(model: PreTrainedModel, decoder: RowDecoder) -> bool:
     except ModelError:
         return False
     return True
+
+
+_GROUPED = "rubricem_grouped"
+
+
+def _attend_by_groups(model: PreTrainedModel) -> None:
+    """Let the layers of a model with fewer keys than queries attend without repeating keys at each token.
+
+    transformers repeats them wherever there is a mask, and a cache of rows of different length always has one.
+    """
+    config = model.config.get_text_config()
+    is_grouped = getattr(config, "num_key_value_heads", None) not in (None, config.num_attention_heads)
+    if is_grouped and config._attn_implementation == "sdpa":
+        AttentionInterface.register(_GROUPED, _grouped_attention)
+        AttentionMaskInterface.register(_GROUPED, sdpa_mask)
+        config._attn_implementation = _GROUPED
+
+
+def _grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """What transformers' own attention gives; (rows, tokens, heads, size)."""
+    if attention_mask is None or dropout:
+        usual = {"dropout": dropout, "scaling": scaling, **others}
+        return cast(tuple[Tensor, None], sdpa_attention_forward(module, query, key, value, attention_mask, **usual))
+    return attend_by_groups(query, key, values=value, mask=attention_mask, scale=scaling).transpose(1, 2), None
 
 
 class _SharedCache(DynamicCache):

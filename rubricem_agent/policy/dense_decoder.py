@@ -81,7 +81,7 @@ class DenseDecoder(RowDecoder):
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, *, index: int, step: RowStep) -> Tensor:
         """Of (B, T, heads, D) to the cache and to these tokens; (B, T, heads x D)."""
         keys, values = self._append(keys.transpose(1, 2), values.transpose(1, 2), index=index, step=step)
-        mixed = _attend(queries.transpose(1, 2), keys, values=values, mask=step.mask)
+        mixed = attend_by_groups(queries.transpose(1, 2), keys, values=values, mask=step.mask)
         return mixed.transpose(1, 2).flatten(2)
 
 
@@ -124,11 +124,13 @@ def rotate(states: Tensor, rotation: Rotation) -> Tensor:
     return states * cos + turned * sin
 
 
-def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor) -> Tensor:
+def attend_by_groups(
+    queries: Tensor, keys: Tensor, *, values: Tensor, mask: Tensor, scale: float | None = None
+) -> Tensor:
     """Grouped-query attention without repeating keys: the queries of one group are laid out like tokens."""
     batch, heads, width, size = queries.shape
     groups = heads // keys.shape[1]
     grouped = queries.reshape(batch, keys.shape[1], groups * width, size)
     visible = mask.expand(-1, groups, -1, -1).reshape(batch, 1, groups * width, -1)
-    mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=visible)
+    mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=visible, scale=scale)
     return mixed.reshape(batch, heads, width, size)

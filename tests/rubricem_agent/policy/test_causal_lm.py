@@ -14,6 +14,7 @@ from transformers import (
     RwkvConfig,
     RwkvForCausalLM,
 )
+from transformers.integrations import sdpa_attention
 
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.causal_lm import SequentialDecoder, open_decoder
@@ -50,6 +51,19 @@ def test_a_row_that_is_truncated_or_copied_continues_as_if_it_had_been_read_so(n
     for row, whole in enumerate(([*ids[:10], *ids[20:24]], ids[:24])):
         expected = model(torch.tensor([whole])).logits[0, -1]
         torch.testing.assert_close(both[row], expected.detach().float(), atol=1e-5, rtol=0)
+
+
+def test_keys_and_values_of_grouped_attention_are_not_repeated_and_the_model_computes_what_it_did(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("keys or values are repeated")
+
+    model, ids = tiny("gemma3", 100), torch.arange(3, 30)[None]
+    before = model(ids, attention_mask=torch.ones_like(ids)).logits
+    decoder = open_decoder(model, rows=2, max_length=64)
+    torch.testing.assert_close(model(ids, attention_mask=torch.ones_like(ids)).logits, before)
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", refuse)
+    both = decoder.logits([Feed(0, 0, ids[0].tolist()), Feed(1, 0, ids[0, :5].tolist())])
+    torch.testing.assert_close(both, before[0, [-1, 4]], atol=1e-5, rtol=0)
 
 
 def test_a_model_that_needs_more_than_positions_runs_one_row_at_a_time_and_says_so_once(capsys):
