@@ -209,7 +209,7 @@ class BatchedDecoder(RowDecoder):
 
     def _masks(self, step: RowStep) -> Tensor | dict[str, Tensor]:
         """What is added to the attention scores, by the kind of a layer where a model has several."""
-        near = torch.arange(step.length, device=self._device) > step.positions[:, None, :, None] - self._window
+        near = torch.arange(step.length, device=self.device) > step.positions[:, None, :, None] - self._window
         masks = {FULL_ATTENTION: step.mask, SLIDING_ATTENTION: step.mask & near}
         lowest = torch.finfo(self._model.dtype).min
         added = {
@@ -254,8 +254,8 @@ class SequentialDecoder(RowDecoder):
             cache = DynamicCache(config=self._model.config)
             new = [*read[:start], *new]
             start = 0
-        ids = torch.tensor([new], device=self._device)
-        positions = torch.arange(start, start + len(new), device=self._device)[None]
+        ids = torch.tensor([new], device=self.device)
+        positions = torch.arange(start, start + len(new), device=self.device)[None]
         self._read[feed.row] = [*read[: feed.start], *feed.ids]
         logits: Tensor = self._model(
             input_ids=ids,

@@ -30,8 +30,8 @@ class Feed(NamedTuple):
 class RowStep(NamedTuple):
     """The new tokens of all rows, right-padded. B rows, T tokens, L cached positions."""
 
-    first: int
-    """The cache row of the step's first row."""
+    cached: slice | Tensor
+    """The B rows of the cache: neighbours as a slice, or any."""
     length: int
     """L."""
     ids: Tensor
@@ -41,13 +41,25 @@ class RowStep(NamedTuple):
     mask: Tensor
     """(B, 1, T, L): which cached positions each token sees."""
     rows: Tensor
-    """The row of each token whose logits are wanted, counted from `first`."""
+    """The row of each token whose logits are wanted, counted from the step's first."""
     columns: Tensor
     """Its column."""
 
-    @property
-    def span(self) -> int:
-        return len(self.positions)
+
+class StepShape(NamedTuple):
+    """The size of a step; what the feeds do not fill is padding."""
+
+    cached: range | tuple[int, ...]
+    """The rows of the cache."""
+    width: int
+    """T."""
+    length: int
+    """L."""
+
+    @classmethod
+    def of(cls, feeds: Sequence[Feed], rows: range | tuple[int, ...]) -> "StepShape":
+        """As small as the feeds permit."""
+        return cls(rows, max(len(feed.ids) for feed in feeds), max(feed.start + len(feed.ids) for feed in feeds))
 
 
 class RowDecoder:
@@ -59,8 +71,10 @@ class RowDecoder:
     def __init__(self, model: PreTrainedModel, *, rows: int, max_length: int) -> None:
         self.max_length = max_length
         self.rows = rows
-        self._device = model.device
+        self.device = model.device
         self._capacity = 0
+        self._held = 0
+        """Rows that have room in the cache: they are allocated as they are used."""
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
@@ -71,63 +85,77 @@ class RowDecoder:
         Feeds are in the order of their rows, one for each row. A row that continues before its last tokens overwrites
         them.
         """
-        self._reserve(max(feed.start + len(feed.ids) for feed in feeds))
-        return torch.cat([self._run(self._step(run)) for run in _dense_runs(feeds)])
+        self._reserve(1 + feeds[-1].row, max(feed.start + len(feed.ids) for feed in feeds))
+        return self._logits(feeds)
 
     @torch.inference_mode()
     def copy_prefix(self, source: int, target: int, *, length: int) -> None:
         """Copy the first positions of another row's cache."""
+        self._reserve(1 + max(source, target), length)
         for stored in (*self._keys, *self._values):
             stored[target, :, :length] = stored[source, :, :length]
+
+    def _logits(self, feeds: Sequence[Feed]) -> Tensor:
+        if self.device.type == "cpu":
+            runs = [(run, range(run[0].row, run[-1].row + 1)) for run in _dense_runs(feeds)]
+            return torch.cat([self._run(self._step(run, StepShape.of(run, rows))) for run, rows in runs])
+        # Few launches matter more than the copy of some rows' cache.
+        return self._run(self._step(feeds, StepShape.of(feeds, tuple(feed.row for feed in feeds))))
 
     def _run(self, step: RowStep) -> Tensor:
         """The logits that are wanted."""
         raise NotImplementedError
 
-    def _reserve(self, length: int) -> None:
-        """Make room by doubling, so that the cache is copied only a few times per conversation."""
-        if length <= self._capacity:
+    def _reserve(self, rows: int, length: int) -> None:
+        """Make room by doubling, so that the cache is copied only a few times."""
+        if rows <= self._held and length <= self._capacity:
             return
-        capacity = min(self.max_length, max(FIRST_CAPACITY, 2 * self._capacity, length))
+        before, filled = self._held, self._capacity
+        if rows > before:
+            self._held = min(self.rows, max(2 * before, rows))
+        if length > filled:
+            self._capacity = min(self.max_length, max(FIRST_CAPACITY, 2 * filled, length))
         for caches in (self._keys, self._values):
             for index, old in enumerate(caches):
-                # One position more than can be used: padding is written there.
-                caches[index] = old.new_zeros((self.rows, old.shape[1], capacity + 1, old.shape[3]))
-                caches[index][:, :, : self._capacity] = old[:, :, : self._capacity]
-        self._capacity = capacity
+                caches[index] = self._room(old)
+                caches[index][:before, :, :filled] = old[:, :, :filled]
 
-    def _step(self, feeds: Sequence[Feed]) -> RowStep:
-        device = self._device
-        first = feeds[0].row
-        span = feeds[-1].row - feeds[0].row + 1
-        width = max(len(feed.ids) for feed in feeds)
-        length = max(feed.start + len(feed.ids) for feed in feeds)
-        starts = torch.zeros(span, 1, dtype=torch.long)
-        sizes = torch.zeros(span, 1, dtype=torch.long)
-        ids = torch.zeros(span, width, dtype=torch.long)
-        busy = torch.tensor([feed.row - first for feed in feeds])
+    def _room(self, like: Tensor) -> Tensor:
+        # One position more than can be used: padding is written there.
+        return like.new_zeros((self._held, like.shape[1], self._capacity + 1, like.shape[3]))
+
+    def _step(self, feeds: Sequence[Feed], shape: StepShape) -> RowStep:
+        device, cached = self.device, shape.cached
+        place = {number: index for index, number in enumerate(cached)}
+        starts = torch.zeros(len(cached), 1, dtype=torch.long)
+        sizes = torch.zeros(len(cached), 1, dtype=torch.long)
+        ids = torch.zeros(len(cached), shape.width, dtype=torch.long)
+        busy = torch.tensor([place[feed.row] for feed in feeds])
         starts[busy, 0] = torch.tensor([feed.start for feed in feeds])
         sizes[busy, 0] = torch.tensor([len(feed.ids) for feed in feeds])
         for feed in feeds:
-            ids[feed.row - first, : len(feed.ids)] = torch.tensor(feed.ids)
-        offsets = torch.arange(width)[None]
-        reach = starts + offsets
-        positions = torch.where(offsets < sizes, reach, self._capacity)
+            ids[place[feed.row], : len(feed.ids)] = torch.tensor(feed.ids)
+        offsets = torch.arange(shape.width)[None]
+        positions = torch.where(offsets < sizes, starts + offsets, self._capacity).to(device)
         # Padding and idle rows see position 0, so that no row of the softmax is empty.
-        mask = torch.arange(length)[None, None, None] <= reach[:, None, :, None]
-        rows = torch.tensor([feed.row - first for feed in feeds for _ in range(feed.wanted)])
-        columns = torch.tensor([column for feed in feeds for column in range(len(feed.ids))[-feed.wanted :]])
-        return RowStep(first, length, *(tensor.to(device) for tensor in (ids, positions, mask, rows, columns)))
+        reach = (starts + offsets).to(device)
+        mask = torch.arange(shape.length, device=device) <= reach[:, None, :, None]
+        rows = torch.tensor([place[feed.row] for feed in feeds for _ in range(feed.wanted)]).to(device)
+        columns = torch.tensor([column for feed in feeds for column in range(len(feed.ids))[-feed.wanted :]]).to(device)
+        held = slice(cached.start, cached.stop) if isinstance(cached, range) else torch.tensor(cached).to(device)
+        return RowStep(held, shape.length, ids.to(device), positions, mask, rows, columns)
 
     def _append(self, keys: Tensor, values: Tensor, *, index: int, step: RowStep) -> tuple[Tensor, Tensor]:
         """Write a layer's new keys and values; return what the step's rows have cached so far."""
         seen = []
         for caches, new in ((self._keys, keys), (self._values, values)):
             if index == len(caches):
-                caches.append(new.new_zeros((self.rows, new.shape[1], self._capacity + 1, new.shape[3])))
-            rows = caches[index][step.first : step.first + step.span]
-            rows[torch.arange(step.span, device=new.device)[:, None], :, step.positions] = new.transpose(1, 2)
-            seen.append(rows[:, :, : step.length])
+                caches.append(self._room(new))
+            numbers = step.cached
+            if isinstance(numbers, slice):
+                numbers = torch.arange(numbers.start, numbers.stop, device=new.device)
+            caches[index][numbers[:, None], :, step.positions] = new.transpose(1, 2)
+            seen.append(caches[index][step.cached, :, : step.length])
         return seen[0], seen[1]
 
 

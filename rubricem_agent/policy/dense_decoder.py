@@ -3,7 +3,7 @@
 Weights in training are used as they are, and the layer's arithmetic is that of training, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, TypeGuard
 
@@ -16,7 +16,8 @@ from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, Mi
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RMSNorm
 
-from rubricem_agent.policy.decoder import RowDecoder, RowStep
+from rubricem_agent.policy.cuda_graphs import WIDEST, GraphedPasses, padded_shape
+from rubricem_agent.policy.decoder import Feed, RowDecoder, RowStep
 
 DenseModel: TypeAlias = LlamaForCausalLM | MistralForCausalLM | Qwen2ForCausalLM | Qwen3ForCausalLM
 DenseLayer: TypeAlias = LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer | Qwen3DecoderLayer
@@ -58,6 +59,13 @@ class DenseDecoder(RowDecoder):
         self._model = model
         self._cos = torch.empty(0)
         self._sin = torch.empty(0)
+        self._graphs = GraphedPasses(model, self._run) if model.device.type == "cuda" else None
+
+    def _logits(self, feeds: Sequence[Feed]) -> Tensor:
+        if self._graphs is None or max(len(feed.ids) for feed in feeds) > WIDEST:
+            return super()._logits(feeds)
+        shape = padded_shape(feeds, held=self._held, capacity=self._capacity)
+        return self._graphs.logits(feeds, self._step(feeds, shape), shape=shape)
 
     def _run(self, step: RowStep) -> Tensor:
         hidden = self._model.model.embed_tokens(step.ids)
@@ -68,9 +76,11 @@ class DenseDecoder(RowDecoder):
         logits: Tensor = self._model.lm_head(final)
         return logits.float()
 
-    def _reserve(self, length: int) -> None:
-        before = self._capacity
-        super()._reserve(length)
+    def _reserve(self, rows: int, length: int) -> None:
+        rows_before, before = self._held, self._capacity
+        super()._reserve(rows, length)
+        if self._graphs is not None and (rows_before, before) != (self._held, self._capacity):
+            self._graphs.forget()
         if self._capacity > before:
             embedding = self._model.model.embed_tokens.weight
             positions = torch.arange(self._capacity + 1, device=embedding.device)[None]

@@ -13,6 +13,7 @@ from rubricem_agent.policy.base import TINY, Listener, Opening
 from rubricem_agent.policy.decoder import Feed
 from rubricem_agent.policy.dense_decoder import DenseDecoder
 from rubricem_agent.policy.local import (
+    Batcher,
     CacheRow,
     Drafts,
     Job,
@@ -64,6 +65,15 @@ def test_a_cache_that_is_continued_and_outgrows_its_first_size_has_them_too(mode
     decoder.logits([Feed(0, 0, ids[:5]), Feed(1, 900, ids[900:901])])
     logits = decoder.logits([Feed(1, 901, ids[901:])])
     torch.testing.assert_close(logits[0], reference(model, ids)[-1], atol=1e-5, rtol=0)
+
+
+def test_rows_of_the_cache_are_allocated_as_they_are_used(model):
+    decoder = DenseDecoder(model, rows=64, max_length=3_000)
+    held = []
+    for row in (0, 1, 2, 20):
+        decoder.logits([Feed(row, 0, [5, 6])])
+        held.append(len(decoder._keys[0]))
+    assert held == [1, 2, 4, 21]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -122,6 +132,29 @@ class Counting(DenseDecoder):
     def logits(self, feeds):
         self.widths.append([len(feed.ids) for feed in feeds])
         return super().logits(feeds)
+
+
+async def test_on_a_gpu_rows_that_read_wait_for_each_other_and_draw_the_same(model, tokenizer, opening):
+    drawn, passes = [], []
+    for on_gpu in (False, True):
+        decoder = Counting(model, rows=16, max_length=2_000)
+        policy = LocalPolicy(model, tokenizer, rows=16, max_length=2_000)
+        policy.batchers = [Batcher(decoder)]
+        policy.batchers[0]._on_gpu = on_gpu
+        crowd = [policy.open(opening, sampling=Sampling(), seed=seed) for seed in range(16)]
+
+        async def play(one, count):
+            await turn(one, count)
+            one.observe(OBSERVATION)
+            await turn(one, 30)
+
+        # Each of them reads its observation at another moment.
+        await asyncio.gather(*(play(one, 10 + 2 * index) for index, one in enumerate(crowd)))
+        await policy.aclose()
+        drawn.append([ids_of(one) for one in crowd])
+        passes.append(len(decoder.widths))
+    assert drawn[0] == drawn[1]
+    assert passes[1] < passes[0]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
