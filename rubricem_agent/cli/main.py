@@ -19,6 +19,7 @@ from rubricem_agent.cli.export import export_app
 from rubricem_agent.cli.init import init
 from rubricem_agent.cli.inspect import inspect
 from rubricem_agent.cli.judge import judge
+from rubricem_agent.cli.model import model
 from rubricem_agent.cli.parity import parity
 from rubricem_agent.cli.probe import probe
 from rubricem_agent.cli.push import push
@@ -38,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, init, ask, view, report, judge, calibrate, probe, credit, inspect, parity, push, doctor):
+for command in (demo, init, ask, view, report, judge, calibrate, probe, credit, inspect, parity, push, model, doctor):
     app.command()(command)
 app.add_typer(eval_app, name="eval")
 app.add_typer(tools_app, name="tools")

@@ -45,8 +45,7 @@ class PolicyTokenizer:
         self._trusted = backend
         self._foreign = Tokenizer.from_str(json.dumps(described))
         self._template = template
-        has_fallback = bool(described["model"].get("byte_fallback"))
-        self._token_bytes = _vocabulary_bytes(backend, _fallback_bytes if has_fallback else _level_bytes)
+        self._token_bytes = _vocabulary_bytes(backend, _level_bytes if _is_byte_level(described) else _fallback_bytes)
         # The model itself may know a control token as a word, and make it of text that spells it.
         letters = {spelt: token_id for token_id, spelt in enumerate(self._token_bytes) if len(spelt) == 1}
         spellings = ((token["id"], self._token_bytes[token["id"]]) for token in added if _is_control(token))
@@ -100,6 +99,13 @@ def _is_control(token: Mapping[str, Any]) -> bool:
     """
     content = token["content"]
     return token["special"] or not (_WORDS.fullmatch(content) or _TAG_OF_SCAFFOLD.fullmatch(content))
+
+
+def _is_byte_level(described: Mapping[str, Any]) -> bool:
+    """Whether tokens are decoded as byte-level BPE. Some conversions call such a vocabulary one with byte fallback."""
+    decoder = described["decoder"] or {"type": ""}
+    kinds = {part["type"] for part in decoder.get("decoders", [decoder])}
+    return "ByteLevel" in kinds or not described["model"].get("byte_fallback")
 
 
 def _level_bytes(written: str) -> bytes | None:

@@ -49,6 +49,7 @@ from rubricem_env.llm.prices import Price, price_of
 from rubricem_env.llm.usage import Meter
 
 if TYPE_CHECKING:
+    from rubricem_agent.policy.from_gguf import MadeModel
     from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -220,6 +221,13 @@ def system_of(policy: str) -> str:
     """The system prompt that a local policy was trained with; empty for every other."""
     path = policy if policy == TINY else policy.partition(":")[2] if policy.startswith(f"{LOCAL}:") else ""
     return own_system(Path(path).expanduser()) if path else ""
+
+
+def make_model(source: str, folder: Path) -> "MadeModel":
+    """A model folder from a model that comes as a Python package, or from a GGUF file."""
+    with requires_extra("gguf", "a model folder"):
+        from rubricem_agent.policy.from_gguf import make_model_folder
+    return make_model_folder(source, folder)
 
 
 def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:

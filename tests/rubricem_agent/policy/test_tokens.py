@@ -1,5 +1,6 @@
 """Token mode: the tokenizer, a turn as it is drawn, and the conversation in ids."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,15 @@ def test_a_vocabulary_that_is_not_byte_level_is_refused():
     words = Tokenizer(models.WordLevel({"川": 0, "[UNK]": 1}, unk_token="[UNK]"))
     with pytest.raises(ConfigError, match="not byte-level"):
         PolicyTokenizer(words, lambda opening: "", end_ids=frozenset())
+
+
+def test_a_byte_level_vocabulary_that_a_conversion_called_one_with_byte_fallback_is_read_as_it_is_decoded():
+    described = json.loads(TOKENIZER.backend_tokenizer.to_str())
+    described["model"]["byte_fallback"] = True
+    converted = PolicyTokenizer(
+        Tokenizer.from_str(json.dumps(described)), POLICY._template, end_ids=frozenset(POLICY.end_ids)
+    )
+    assert converted.decode(converted.encode_foreign("At the time, naïve.")) == "At the time, naïve."
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused():
