@@ -32,6 +32,10 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.llm.prices import describe_prices
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 
+_EPOCHS, _BATCH = 5, 128
+"""Of configs/sft_qwen3_8b.yaml, the paper's."""
+_FEWEST_UPDATES = 40
+"""Fewer teach little: the printed command has a smaller batch where there are few samples."""
 _SHOWN_ROWS = 8
 """Row numbers listed for each reason of `prepare`."""
 
@@ -109,6 +113,8 @@ def teach(
     rejections = harvested.report
     _show_report(rejections, terminal)
     train = f"python -m rubricem_trainers.fine_tuning.sft --config sft_qwen3_8b model=FOLDER samples={samples}"
+    batch = max(1, rejections.accepted * _EPOCHS // _FEWEST_UPDATES)
+    train += f" batch_size={batch}" if batch < _BATCH else ""
     advice = f"Samples: {samples}. Train a model on them with: {train}"
     terminal.close(
         {"samples": samples, **rejections.model_dump(mode="json")},

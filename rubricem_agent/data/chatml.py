@@ -60,6 +60,11 @@ class ChatSample(Frozen):
             raise ValueError("a loss span is empty; leave it out")
         return self
 
+    def with_system(self, system: str) -> "ChatSample":
+        """The same sample after another system prompt."""
+        _, user, assistant = self.messages
+        return self.model_copy(update={"messages": (ChatTurn(role="system", content=system), user, assistant)})
+
     @property
     def pieces(self) -> Iterator[tuple[str, bool]]:
         """The pieces of the assistant's message in order, each with whether the policy wrote it."""

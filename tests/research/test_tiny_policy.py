@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from research.almanac_traces import make_samples
 from research.tiny_policy import TinyConfig, main, make_policy
 from research.tiny_pretraining import (
     VALUE,

@@ -32,6 +32,10 @@ class SftConfig(Frozen):
     """ChatML with loss spans, as `rubricem data teach` writes it."""
     out: Path
     """Checkpoints, metrics.jsonl, and at the end the trained model in `model/`."""
+    system: str | None = None
+    """Train with this system prompt in place of the samples' own, which is long after `data teach`. The model's folder
+    carries what it was trained with, and every command uses that.
+    """
     epochs: PositiveCount = 5
     learning_rate: Annotated[float, Field(gt=0)] = 4e-5
     warmup_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -88,11 +92,11 @@ class SftSchedule(NamedTuple):
         return [int(index) for index in order[start : start + self.batch_size]]
 
     def rate(self, step: int) -> float:
-        """Linear warm-up to the learning rate, then a cosine to zero at the end of the run."""
+        """Linear warm-up to the learning rate, then a cosine that would be zero one step after the run."""
         warmup = round(self.num_steps * self.warmup_share)
         if step <= warmup:
             return self.learning_rate * step / warmup
-        done = (step - warmup) / max(1, self.num_steps - warmup)
+        done = (step - warmup) / (self.num_steps - warmup + 1)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
 
 

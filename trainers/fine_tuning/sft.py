@@ -17,6 +17,7 @@ import hashlib
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
@@ -31,7 +32,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rubricem_agent.data.chatml import TokenSample, encode_sample, read_samples
 from rubricem_agent.learn.checkpoint import latest_checkpoint, save_checkpoint
 from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.policy.base import model_folder
+from rubricem_agent.policy.base import SYSTEM_FILE, model_folder
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.files.run_lock import lock_folder
 from rubricem_records.files.trimming import trim_log
@@ -174,7 +175,12 @@ def fit(config: SftConfig, process: OneProcess, *, report: Callable[[StepResult,
         recompute_activations(model)
     if config.lora is not None:
         add_lora(model, config.lora)
-    samples, dropped = encode_all(config, tokenizer)
+    samples, dropped, system = encode_all(config, tokenizer)
+    if dropped and process.rank == 0:
+        sys.stdout.write(
+            f"{dropped} of {dropped + len(samples)} samples are longer than {config.max_tokens} tokens and are left "
+            "out; max_tokens=N takes longer ones.\n"
+        )
     plan = SftSchedule(
         len(samples), config.batch_size, config.epochs, config.seed, config.learning_rate, config.warmup_share
     )
@@ -214,6 +220,8 @@ def fit(config: SftConfig, process: OneProcess, *, report: Callable[[StepResult,
             merge_adapter(config.out / "adapter", folder, base=config.model)
     if process.rank == 0:
         tokenizer.save_pretrained(folder)
+        with disk_refusals():
+            (folder / SYSTEM_FILE).write_text(f"{system}\n", encoding="utf-8")
     return folder
 
 
@@ -243,18 +251,32 @@ def load_student(name: str) -> tuple[Any, Any]:
         ) from cause
 
 
-def encode_all(config: SftConfig, tokenizer: Any) -> tuple[list[TokenSample], int]:
+class EncodedSamples(NamedTuple):
+    """What is trained on."""
+
+    fitting: list[TokenSample]
+    dropped: int
+    """Samples that are too long."""
+    system: str
+    """The system prompt of most of them."""
+
+
+def encode_all(config: SftConfig, tokenizer: Any) -> EncodedSamples:
     """All samples that fit, and how many do not.
 
     Raises:
         ConfigError: none fits.
     """
-    encoded = [encode_sample(sample, tokenizer) for sample in read_samples(config.samples)]
+    samples = read_samples(config.samples)
+    if config.system is not None:
+        samples = [sample.with_system(config.system) for sample in samples]
+    encoded = [encode_sample(sample, tokenizer) for sample in samples]
     fitting = [sample for sample in encoded if len(sample.ids) <= config.max_tokens]
     if not fitting:
         longest = min(len(sample.ids) for sample in encoded)
         raise ConfigError(f"max_tokens is {config.max_tokens} and the shortest sample has {longest} tokens; raise it.")
-    return fitting, len(encoded) - len(fitting)
+    ((system, _),) = Counter(sample.messages[0].content for sample in samples).most_common(1)
+    return EncodedSamples(fitting, len(encoded) - len(fitting), system)
 
 
 def digest_of(samples: Sequence[TokenSample]) -> str:

@@ -17,7 +17,7 @@ from rubricem_agent.data.filter import harvest
 from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.learn.credit import NonFiniteLossError
-from rubricem_agent.policy.base import model_folder
+from rubricem_agent.policy.base import model_folder, own_system
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of, shipped_toolbox
@@ -81,8 +81,8 @@ def model(config: SftConfig) -> Any:
 
 def gradient(model: Any, config: SftConfig, *, packing: bool) -> torch.Tensor:
     """Of the summed loss over four samples, divided by its number of targets."""
-    samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
-    rows = make_rows(samples[:4], capacity=4096, packing=packing)
+    samples = encode_all(config, AutoTokenizer.from_pretrained(config.model))
+    rows = make_rows(samples.fitting[:4], capacity=4096, packing=packing)
     model.zero_grad()
     for row in rows:
         (row_loss(model, row, process=CPU) / sum(row.num_targets for row in rows)).backward()
@@ -168,7 +168,7 @@ def test_as_many_other_samples_do_not_go_on_from_the_checkpoint(config: SftConfi
 
 
 def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig) -> None:
-    samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
+    samples = encode_all(config, AutoTokenizer.from_pretrained(config.model)).fitting
     with torch.no_grad():
         model.model.norm.weight.fill_(float("nan"))
     before = model.model.embed_tokens.weight.clone()
@@ -182,10 +182,10 @@ def test_a_loss_that_is_no_number_updates_nothing(model: Any, config: SftConfig)
 
 def test_samples_that_are_too_long_are_dropped_and_counted(config: SftConfig) -> None:
     tokenizer = AutoTokenizer.from_pretrained(config.model)
-    lengths = sorted(len(sample.ids) for sample in encode_all(config, tokenizer)[0])
-    fitting, dropped = encode_all(config.model_copy(update={"max_tokens": lengths[4]}), tokenizer)
+    lengths = sorted(len(sample.ids) for sample in encode_all(config, tokenizer).fitting)
+    encoded = encode_all(config.model_copy(update={"max_tokens": lengths[4]}), tokenizer)
 
-    assert (len(fitting), dropped) == (5, 3)
+    assert (len(encoded.fitting), encoded.dropped) == (5, 3)
     with pytest.raises(ConfigError, match="max_tokens is 7 and the shortest sample has"):
         encode_all(config.model_copy(update={"max_tokens": 7}), tokenizer)
 
@@ -195,8 +195,8 @@ def test_every_process_gets_as_many_rows_and_the_added_ones_weigh_nothing(model:
         rank = 2
         num_processes = 3
 
-    samples, _ = encode_all(config, AutoTokenizer.from_pretrained(config.model))
-    rows = make_rows(samples[:4], capacity=4096, packing=False)
+    samples = encode_all(config, AutoTokenizer.from_pretrained(config.model))
+    rows = make_rows(samples.fitting[:4], capacity=4096, packing=False)
     (only, added) = share_of(rows, Third("fp32", torch.device("cpu")))
 
     assert only is rows[2]
@@ -347,3 +347,18 @@ def test_one_gpu_trains_an_adapter_of_the_papers_model(eight_billion: str, confi
         refuse_small_gpu(plan_memory(whole, processes=1), whole, gpu_gib=79.6, processes=1)
     adapter = whole.model_copy(update={"lora": LoraSettings()})
     refuse_small_gpu(plan_memory(adapter, processes=1), adapter, gpu_gib=79.6, processes=1)
+
+
+def test_samples_that_are_left_out_are_counted_and_said(config: SftConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    encoded = encode_all(config, AutoTokenizer.from_pretrained(config.model)).fitting
+    most = sorted(len(sample.ids) for sample in encoded)[-2]
+    fit(config.model_copy(update={"max_tokens": most, "stop_after": 1}), CPU, report=collect([]))
+    said = f"1 of {len(encoded)} samples are longer than {most} tokens and are left out"
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("system", [None, "Search, then answer."])
+def test_the_model_carries_the_system_prompt_that_it_was_trained_with(config: SftConfig, system: str | None) -> None:
+    folder = fit(config.model_copy(update={"system": system, "stop_after": 1}), CPU, report=collect([]))
+    expected = system or read_samples(config.samples)[0].messages[0].content
+    assert own_system(folder) == expected.strip()
