@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from gguf import GGUFReader
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers  # type: ignore[import-untyped]
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -128,8 +129,11 @@ def _convert(file: Path, folder: Path, packaged: PackagedModel | None) -> MadeMo
         facts = _read_facts(file)
     tokenizer, has_own_template = _make_tokenizer(facts)
     disable_progress_bar()  # type: ignore[no-untyped-call]
+    # transformers 5.24 keeps the blocks of the file, and cannot save them.
+    settings = getattr(transformers, "GgufConfig", None)
+    whole: dict[str, Any] = {} if settings is None else {"quantization_config": settings(dequantize=True)}
     with boundary(ModelError, f"convert the weights of {file.resolve().name}"):
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.float32)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.float32, **whole)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
