@@ -27,7 +27,7 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from trainers.fine_tuning.settings import SftSchedule
 from trainers.fine_tuning.sft import OneProcess, make_rows, recompute_activations, train_step as sft_step
 from trainers.local.learner import Learner, LossSettings
-from trainers.local.packed import token_logprobs
+from trainers.local.packed import TILE_ELEMENTS, logit_gradient, row_statistics, token_logprobs
 from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train_step
@@ -98,6 +98,7 @@ def head(rehearses: bool) -> Report:
     seconds, gib = timed(tiled)
     share = 6 * tokens * vocabulary * width / seconds / peak  # forward, and the gradients of both operands
     report["tiled"] = {"seconds": round(seconds, 3), "gib": gib, "share_of_peak": round(share, 3)}
+    report["one_tile_ms"] = tile_times(hidden, weights, targets, temperature)
     try:
         seconds, gib = timed(plain)
         report["plain"] = {"seconds": round(seconds, 3), "gib": gib}
@@ -108,6 +109,30 @@ def head(rehearses: bool) -> Report:
     except torch.OutOfMemoryError:
         report["plain"] = "out of memory"
     return report
+
+
+def tile_times(
+    hidden: torch.Tensor, weights: torch.Tensor, targets: torch.Tensor, temperature: torch.Tensor
+) -> dict[str, float]:
+    """Milliseconds of each piece of work on one tile of the forward pass: where the tiled head loses its time."""
+    rows = max(1, min(len(hidden), TILE_ELEMENTS // len(weights)))
+    tile, head = hidden[:rows].detach(), weights.detach().T
+    wide = torch.ones((), device=DEVICE)
+    logits = (tile @ head).float()
+    works: dict[str, Callable[[], object]] = {
+        "product, rounded": lambda: tile @ head,
+        "statistics": lambda: row_statistics(logits, targets[:rows], temperature[:rows]),
+        "gradient": lambda: logit_gradient(
+            logits, targets[:rows], temperature[:rows], wide.expand(rows), wide.expand(rows)
+        ),
+    }
+    if ON_GPU:
+        works["product in float32"] = lambda: torch.mm(tile, head, out_dtype=torch.float32)
+    found = {}
+    for name, work in works.items():
+        work()
+        found[name] = round(1_000 * timed(work)[0], 2)
+    return found
 
 
 def sft(rehearses: bool) -> Report:
