@@ -64,6 +64,7 @@ def run(
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
     planned = plan_run(options)
+    terminal.say(planned.headline)
     for note in planned.notes():
         terminal.warn(note)
     if dry_run:
@@ -125,10 +126,11 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     rows = ((cost.stage, escape(cost.model), *cost_cells(cost)) for cost in estimates)
     table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars", rows=rows)
     prices = describe_prices((cost.model for cost in estimates), planned.prices)
-    terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table, *map(escape, prices))
+    terminal.show(table, *map(escape, prices))
     document = {
         "benchmark": benchmark,
         "mode": mode,
+        "search": planned.manifest.agent.search,
         "examples": count,
         "prices": prices,
         "stages": [

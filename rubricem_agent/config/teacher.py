@@ -21,8 +21,8 @@ class TeacherConfig(Frozen):
     out: Path
     """The folder of the journal, the samples and the rejection report."""
     teacher: str = SCRIPTED
-    tools: Path | None = None
-    """A TOML file of tool settings; None searches the shipped corpus."""
+    tools: str = ""
+    """What is searched, as `--tools` of a command names it; empty only for the almanac's own questions."""
     faults: Faults = Faults()
     """Fault rates of the scripted teacher."""
     flat: bool = False

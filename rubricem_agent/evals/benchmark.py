@@ -7,7 +7,12 @@ from functools import cached_property
 from rubricem_agent.evals.dataset import Dataset, Example
 from rubricem_agent.evals.grading import Grader
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluations.rules import Rules
+from rubricem_records.evaluations.rules import Rules, SearchKind
+
+REAL_WORLD: tuple[SearchKind, ...] = ("web", "index", "tool server", "record")
+"""What an agent may search that looks for evidence. A tool server and a record hold what their owner says."""
+OR_FROM_MEMORY: tuple[SearchKind, ...] = (*REAL_WORLD, "closed book")
+"""For benchmarks whose own protocol asks a model without tools as well."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,10 @@ class Benchmark:
     """The words in which a mode puts an example to the agent, where they are not those of the file."""
     drtulu_ids: str = ""
     """The file on the hub with the ids that DR Tulu runs, where they are not drawn by a rule."""
+    searches: tuple[SearchKind, ...] = REAL_WORLD
+    """What its protocol lets an agent search."""
+    is_almanac: bool = False
+    """Whether its questions are those of the shipped almanac, which is then searched without being named."""
     ids: str = "row numbers from 0"
     """What identifies an example in logs and in files of answers: a column of the data file, or this."""
 

@@ -19,6 +19,8 @@ from rubricem_records.files.journal import NO_ROOM
 
 _ONLY_WHERE_USED: Mapping[str, str] = MappingProxyType(
     {
+        "tools": "--tools",
+        "search": "a search of",
         "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
         "policy_sha256": "a policy (the model in the folder of local:) of sha256",
         "bank_sha256": "a bank (the lessons in --bank) of sha256",

@@ -61,7 +61,13 @@ class EvalConfig(Frozen):
     reuse: Annotated[Reuse, Field(description="Reflections put before the question.")] = "none"
     bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, Field(ge=1, description="Episodes in a row; the last answer counts.")] = 1
-    tools: Annotated[Path | None, Field(description="TOML of tool settings, or an index; offline by default.")] = None
+    tools: Annotated[
+        str,
+        Field(
+            description="What is searched: web, an index, a TOML file, the URL of a tool server, none, or offline (the "
+            "almanac). Only the almanac's own questions need none named."
+        ),
+    ] = ""
     drop_seen: Annotated[bool, Field(description="Skip the examples that --seen holds.")] = False
     out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
     answers_from: Annotated[
@@ -151,6 +157,11 @@ class EvalConfig(Frozen):
     @property
     def folder(self) -> Path:
         return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode}"
+
+    @property
+    def makes_answers(self) -> bool:
+        """Whether a policy answers in this run; else the answers are those of a file or of another run."""
+        return not self.policy.startswith(GIVEN) and self.stage != "verdicts" and self.answers_from is None
 
     def check(self) -> None:
         """Raise ConfigError where two settings contradict each other."""

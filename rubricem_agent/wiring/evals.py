@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricem_agent.config.judge import JudgeConfig
-from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.evals.budget import check_budget
 from rubricem_agent.evals.cases import case_keys
 from rubricem_agent.evals.limited_tools import LimitedToolbox
@@ -24,8 +24,9 @@ from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.models import JUDGE_KEY, POLICY_KEY, build_judge, naming
 from rubricem_agent.wiring.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.wiring.stored_runs import read_parts, write_scores
-from rubricem_agent.wiring.tools import open_tools
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.llm.chat import ChatModel
+from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.limits.limiter import LimiterOf, own_limiter
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
@@ -113,8 +114,9 @@ async def _drive(
     async with AsyncExitStack() as stack:
         for model in models:
             stack.push_async_callback(model.aclose)
-        tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
-        opened = await stack.enter_async_context(open_tools(tools, environ, limiter_of=limiter_of))
+        tools = planned.tools
+        named = naming(environ, TOKEN_VARIABLE, config.tools) if url_host(config.tools) else environ
+        opened = await stack.enter_async_context(open_tools(tools, named, limiter_of=limiter_of))
         toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         answerer, meter = build_answerer(planned, toolbox, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.

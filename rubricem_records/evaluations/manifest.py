@@ -49,8 +49,13 @@ class Agent(Frozen):
     policy_sha256: Text = ""
     """The hash of a local model's files; empty for a model on a server."""
     style: Text = "scaffold"
+    tools: Text = ""
+    """What `--tools` names."""
     search: Text = ""
-    """The backend: web benchmarks drift with it and with the date."""
+    """What was searched, such as `web (gemini, semantic_scholar)`; empty where the answers were given.
+
+    Web benchmarks drift with it and with the date.
+    """
     search_sha256: Text = ""
     """The hash of the settings and the corpus of the search; empty for the shipped one."""
     reuse: Text = "none"
@@ -96,8 +101,14 @@ class EvaluationManifest(Frozen):
 
     @property
     def label(self) -> str:
-        """The mode as it is printed beside every number: with a star for a substitute judge, and with whose prompts."""
-        return f"{self.mode}{'*' if self.is_substituted else ''}{', own prompts' if self.has_own_prompts else ''}"
+        """The mode as it is printed beside every number.
+
+        With a star for a substitute judge, whose prompts, and what was searched: each moves the number.
+        """
+        parts = [f"{self.mode}*" if self.is_substituted else self.mode]
+        parts += ["own prompts"] if self.has_own_prompts else []
+        parts += [self.agent.search.partition(" (")[0]] if self.agent.search else []
+        return ", ".join(parts)
 
 
 def judge_model(judge: str) -> str:

@@ -9,6 +9,10 @@ from rubricem_env.domain.trajectory import AnswerFormat
 
 EvaluationMode = Literal["official", "drtulu", "strict", "lenient"]
 
+SearchKind = Literal["almanac", "web", "index", "tool server", "record", "closed book"]
+"""What an agent has searched: the shipped almanac, the web, documents of the user's own, what a tool server serves, a
+record of earlier calls, or nothing."""
+
 SubsetRule = Literal["simple_evals", "drtulu", "first"]
 """The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
 

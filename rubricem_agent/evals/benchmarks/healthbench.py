@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from rubricem_agent.data.chatml import ChatTurn
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
@@ -269,6 +269,7 @@ BENCHMARK = Benchmark(
     drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
     is_long=True,
     question=question_of,
+    searches=OR_FROM_MEMORY,
     hub="hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",
     guidance="Reply to the last message of the conversation as a careful medical assistant would.",
     ids="prompt_id of the data file",

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import json_array, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, numbered
@@ -117,6 +117,7 @@ BENCHMARK = Benchmark(
     official=OFFICIAL,
     drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
     is_long=True,
+    searches=OR_FROM_MEMORY,
     hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
     guidance="Answer in about 250 words, with citations.",
     ids="id of the data file",

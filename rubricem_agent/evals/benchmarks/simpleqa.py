@@ -11,7 +11,7 @@ from functools import partial
 
 from pydantic import Field
 
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
@@ -117,6 +117,7 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
     drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
+    searches=OR_FROM_MEMORY,
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
     guidance=SHORT_GUIDANCE,
 )
