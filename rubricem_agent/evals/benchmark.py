@@ -29,6 +29,8 @@ class Benchmark:
     official: Rules
     drtulu: Rules | None = None
     """None where DR Tulu did not run the benchmark."""
+    paper: Rules | None = None
+    """None where the paper did not run the benchmark."""
     fact_grader: Callable[[Rules], Grader] | None = None
     """Checks citations as well, where the benchmark has such a part."""
     is_long: bool = False
@@ -36,7 +38,7 @@ class Benchmark:
     hub: str = ""
     """The Hugging Face data set and file, or where else the official file is."""
     guidance: str = ""
-    """The prompt suffix that describes the answer's form, beyond the format."""
+    """A line of ours on the answer's form, put after the question with `--guidance`; no official code has one."""
     question: Callable[[Example, Grader], str] | None = None
     """The words in which a mode puts an example to the agent, where they are not those of the file."""
     drtulu_ids: str = ""

@@ -47,10 +47,11 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
     known = find_benchmark(benchmark)
     if mode == "lenient":
         return known.official.model_copy(update={"mode": mode})
-    own = known.drtulu if mode == "drtulu" else known.official
+    own = {"drtulu": known.drtulu, "paper": known.paper}.get(mode, known.official)
     if own is None:
+        who = "DR Tulu" if mode == "drtulu" else "the paper"
         raise ConfigError(
-            f"DR Tulu did not run {benchmark}, so that it has no mode drtulu. Use --mode official, strict or lenient."
+            f"{who} did not run {benchmark}, so that it has no mode {mode}. Use --mode official, strict or lenient."
         )
     return own.model_copy(update={"mode": mode, "tries": max(own.tries, LEAST_TRIES)})
 

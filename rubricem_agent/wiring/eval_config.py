@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -25,6 +26,11 @@ from rubricem_records.rollouts.sampling import Sampling
 _SHARD = re.compile(r"(\d+)/(\d+)")
 
 
+SAMPLINGS: Mapping[str, Sampling] = MappingProxyType({"drtulu": Sampling(temperature=0.7)})
+"""drtulu: the default of `auto_search_sft.py` of rlresearch/dr-tulu at 6188f34. Its own `auto_search_sft.yaml` sets
+1.0, which is our default."""
+
+
 def parse_shard(text: str) -> tuple[int, int]:
     """The part and the number of parts of I/N. Raises ConfigError on another text."""
     part = _SHARD.fullmatch(text)
@@ -37,16 +43,16 @@ def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(values or ())
 
 
-class EvalConfig(Frozen):
-    """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
+class EvalSettings(Frozen):
+    """What one evaluation and a whole table are set by; the defaults are those of the paper's main tables.
 
-    # A field with a description or a CommandOption is an option of `rubricem eval run`.
-    benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
-    data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
+    No memory, one attempt, one epoch.
+    """
+
+    # A field with a description or a CommandOption is an option of `rubricem eval`.
     criteria: Annotated[Path | None, Field(description="drb: the criteria file.")] = None
     references: Annotated[Path | None, Field(description="drb: the reference articles.")] = None
     any_version: Annotated[bool, Field(description="Accept other hashes and row counts.")] = False
-    fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
     mode: Annotated[EvaluationMode, Field(description="Whose protocol.")] = "official"
     policy: Annotated[str, Field(description=f"{POLICY_NAMES}, file:ANSWERS.jsonl, or expert.")] = "scripted"
     prompts: Annotated[
@@ -54,9 +60,8 @@ class EvalConfig(Frozen):
     ] = ""
     limit: Annotated[int | None, Field(ge=1, description="Use N examples, by the mode's published rule.")] = None
     subset: Annotated[SubsetName, Field(description="ablation: the same 100 in every run.")] = "mode"
-    ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
     epochs: Annotated[int, Field(ge=1, description="Repeats of every example; the variance is split.")] = 1
-    stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
+    guidance: Annotated[bool, Field(description="Put a line of ours on the answer's form after each question.")] = False
     style: Annotated[Style, Field(description="The scaffold, or plain think and act.")] = "scaffold"
     reuse: Annotated[Reuse, Field(description="Reflections put before the question.")] = "none"
     bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
@@ -69,11 +74,6 @@ class EvalConfig(Frozen):
         ),
     ] = ""
     drop_seen: Annotated[bool, Field(description="Skip the examples that --seen holds.")] = False
-    out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
-    answers_from: Annotated[
-        Path | None,
-        Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
-    ] = None
     budget: Annotated[
         float | None, Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price.")
     ] = None
@@ -135,6 +135,44 @@ class EvalConfig(Frozen):
             part="max_turn_tokens",
         ),
     ] = Sampling()
+    sampling_of: Annotated[
+        Literal["", "drtulu"],
+        Field(description="A named sampling of the policy in place of the three options: drtulu."),
+    ] = ""
+    probe: Annotated[bool, CommandOption("no_probe", NO_PROBE_HELP, bool, False, parse=not_)] = True
+    """Ask policy, judges and search engine for one token before the first call that costs more."""
+    retry: RetryPolicy = RetryPolicy()
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether answering costs anything."""
+        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
+
+    def preset(self) -> Self:
+        """The settings with the named sampling in its place; raises ConfigError where another is given beside it."""
+        if not self.sampling_of:
+            return self
+        if self.sampling not in (Sampling(), SAMPLINGS[self.sampling_of]):
+            raise ConfigError(
+                f"--sampling-of {self.sampling_of} names the sampling; leave --temperature, --top-p and "
+                "--max-turn-tokens out."
+            )
+        return self.model_copy(update={"sampling": SAMPLINGS[self.sampling_of]})
+
+
+class EvalConfig(EvalSettings):
+    """An evaluation run."""
+
+    benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
+    data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
+    fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
+    ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
+    stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
+    out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
+    answers_from: Annotated[
+        Path | None,
+        Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
+    ] = None
     shard: Annotated[
         tuple[int, int], CommandOption("shard", "Run part I of N: I/N.", str, "1/1", parse=parse_shard)
     ] = (1, 1)
@@ -145,14 +183,6 @@ class EvalConfig(Frozen):
         CommandOption("ray", "Split the run into N parts on a Ray cluster; 0 runs it here.", int, 0, lowest=0),
     ] = 0
     """The number of parts that run on a Ray cluster; 0 for a run in this process."""
-    probe: Annotated[bool, CommandOption("no_probe", NO_PROBE_HELP, bool, False, parse=not_)] = True
-    """Ask policy, judges and search engine for one token before the first call that costs more."""
-    retry: RetryPolicy = RetryPolicy()
-
-    @property
-    def asks_a_model(self) -> bool:
-        """Whether answering costs anything."""
-        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
 
     @property
     def folder(self) -> Path:

@@ -134,6 +134,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     Raises:
         UsageError: an input is wrong or missing, or two settings contradict each other.
     """
+    config = config.preset()
     config.check()
     benchmark = find_benchmark(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
@@ -152,6 +153,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
         with_fact=config.fact,
         prompts=config.prompts,
     )
+    guidance = benchmark.guidance if config.guidance else ""
     manifest = EvaluationManifest(
         benchmark=config.benchmark,
         title=loaded.benchmark.title,
@@ -161,7 +163,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
         prompt_hash=loaded.grader.prompt_hash,
         prompts=config.prompts if loaded.grader.official else "",
         inputs=_inputs(config, loaded, source),
-        agent=source.agent if source is not None else _agent(config, tools),
+        agent=source.agent if source is not None else _agent(config, tools, guidance=guidance),
         epochs=config.epochs,
         seed=config.seed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -225,9 +227,10 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
 
 
 def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
-    inputs = choose(
-        loaded, config.subset, limit=config.limit, ids_file=fetched(str(config.ids)) if config.ids else None
-    )
+    ids = str(config.ids or "")
+    if loaded.rules.mode == "paper" and config.subset == "mode" and config.limit is None and source is None:
+        ids = ids or loaded.benchmark.drtulu_ids
+    inputs = choose(loaded, config.subset, limit=config.limit, ids_file=fetched(ids) if ids else None)
     if source is not None:
         inputs = _answered(config, source.inputs, chosen=inputs)
     for path in config.seen:
@@ -268,7 +271,7 @@ def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     return chosen
 
 
-def _agent(config: EvalConfig, tools: ToolsConfig) -> Agent:
+def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
     return Agent(
         policy=config.policy,
         policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
@@ -280,5 +283,6 @@ def _agent(config: EvalConfig, tools: ToolsConfig) -> Agent:
         bank=str(config.bank or ""),
         bank_sha256=bank_sha256(config.bank if config.reuse == "cross" else None),
         attempts=config.attempts,
+        guidance=guidance if config.makes_answers else "",
         sampling=config.sampling if config.asks_a_model and config.stage != "verdicts" else None,
     )

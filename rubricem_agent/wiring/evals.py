@@ -132,6 +132,7 @@ async def _drive(
             answerer=answerer,
             judges=build_case_judges(planned, models, verdicts=verdicts, timing=timing, check=check, toolbox=toolbox),
             concurrency=config.concurrency,
+            guidance=planned.manifest.agent.guidance,
             check_budget=check,
             clock=time.monotonic,
             listener=listener,

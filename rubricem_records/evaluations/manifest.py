@@ -63,6 +63,8 @@ class Agent(Frozen):
     bank_sha256: Text = ""
     """The hash of the lessons that may be retrieved; empty without a bank."""
     attempts: Annotated[int, Field(ge=1)] = 1
+    guidance: Text = ""
+    """The line on the answer's form that stands after every question; empty for none, as in the official codes."""
     sampling: Sampling | None = None
     """How the policy drew its text; none where no model wrote."""
 

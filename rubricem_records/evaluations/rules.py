@@ -7,7 +7,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
-EvaluationMode = Literal["official", "drtulu", "strict", "lenient"]
+EvaluationMode = Literal["official", "drtulu", "paper", "strict", "lenient"]
 
 SearchKind = Literal["almanac", "web", "index", "tool server", "record", "closed book"]
 """What an agent has searched: the shipped almanac, the web, documents of the user's own, what a tool server serves, a
@@ -35,7 +35,11 @@ class Rules(Frozen):
     """Replies requested before a question counts as unreadable."""
     batch_size: Annotated[int, Field(ge=1)] = 1
     clips_mean: bool = False
+    follows: Literal["official", "drtulu"] = "official"
+    """Whose prompts, questions and arithmetic the mode takes."""
     sampling: SubsetRule = "first"
+    size: Annotated[int, Field(ge=1)] | None = None
+    """Examples of the mode's own subset, drawn by `sampling`; None for all."""
     citations: CitationMode = "dropped"
     extraction: Extraction = "answer_tag"
     answer_format: AnswerFormat | None = None
@@ -45,6 +49,11 @@ class Rules(Frozen):
     def is_lenient(self) -> bool:
         """Whether replies are read by the official scorer's own parse, quirks included."""
         return self.mode == "lenient"
+
+    @property
+    def is_drtulu(self) -> bool:
+        """Whether it takes the prompts, questions and arithmetic of DR Tulu."""
+        return self.follows == "drtulu"
 
     @property
     def is_strict(self) -> bool:

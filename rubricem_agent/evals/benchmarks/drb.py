@@ -14,7 +14,7 @@ from rubricem_agent.evals.benchmarks.drb_data import DrbGold, load
 from rubricem_agent.evals.benchmarks.drb_race import score_or_error
 from rubricem_agent.evals.benchmarks.drb_reply import parse_scores, read_scores
 from rubricem_agent.evals.reply_parsing import Unparsed
-from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules
+from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules, paper_rules
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
 
@@ -91,6 +91,8 @@ BENCHMARK = Benchmark(
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
     drtulu=drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
+    # The paper: "long-form reports with citations".
+    paper=paper_rules(drtulu_rules(OFFICIAL, citations="numbered")),
     is_long=True,
     hub="github.com/Ayanami0730/deep_research_bench: query.jsonl, criteria.jsonl, reference.jsonl",
     guidance="Write the report in the language of the task.",

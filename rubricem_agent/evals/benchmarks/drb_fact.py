@@ -192,7 +192,7 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[dict
 
     Officially: extract, deduplicate, read pages, validate. DR Tulu takes facts and pages from its own traces.
     """
-    if grader.rules.mode == "drtulu":
+    if grader.rules.is_drtulu:
         facts, pages = traced_citations(case)
     else:
         facts = yield from _extract(case, grader, language=language)
