@@ -81,7 +81,10 @@ class PaperRow(NamedTuple):
 
     @property
     def command(self) -> str:
-        return f"rubricem eval {self.benchmark} --mode paper --data FILE --policy POLICY --tools web"
+        """What runs it alone."""
+        file = self.file if self.file.startswith("hf:") else "FILE"
+        beside = " --criteria FILE --references FILE" if self.benchmark == "drb" else ""
+        return f"rubricem eval {self.benchmark} --mode paper --data {file}{beside} --policy POLICY --tools web"
 
 
 def paper_rows(table: int | None = None) -> Iterator[PaperRow]:

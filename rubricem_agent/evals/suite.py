@@ -20,7 +20,7 @@ from rubricem_agent.evals.benchmarks import (
     webwalkerqa,
 )
 from rubricem_agent.evals.dataset import DataPaths
-from rubricem_agent.evals.official_prompts import read_official
+from rubricem_agent.evals.official_prompts import SOURCES, read_official
 from rubricem_agent.evals.rules import LEAST_TRIES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
@@ -54,6 +54,12 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
             f"{who} did not run {benchmark}, so that it has no mode {mode}. Use --mode official, strict or lenient."
         )
     return own.model_copy(update={"mode": mode, "tries": max(own.tries, LEAST_TRIES)})
+
+
+def has_official_prompts(benchmark: str, mode: EvaluationMode) -> bool:
+    """Whether this release can check the official text of every judge prompt of a mode."""
+    grader = find_benchmark(benchmark).grader(rules_for(benchmark, mode))
+    return set(grader.prompts) <= {source.partition(".")[0] for source in SOURCES}
 
 
 def load_benchmark(

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rubricem_agent.evals.paper_tables import paper_rows
-from rubricem_agent.evals.suite import PAPER
+from rubricem_agent.evals.suite import PAPER, has_official_prompts
 from rubricem_agent.wiring.command_option import CommandOption
 from rubricem_agent.wiring.eval_config import EvalConfig, EvalSettings
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run
@@ -72,6 +72,7 @@ class TableConfig(EvalSettings):
                     "criteria": self.criteria if row.benchmark == "drb" else None,
                     "references": self.references if row.benchmark == "drb" else None,
                     "judges": self._judges_of(row.benchmark),
+                    "prompts": self.prompts if has_official_prompts(row.benchmark, self.mode) else "",
                     "out": folder / row.benchmark,
                 }
             )

@@ -1,4 +1,4 @@
-"""`rubricem eval table1` and `table2`: the paper's subsets and choices, one budget, resumed, beside the paper's rows."""
+"""`rubricem eval table1` and `table2`: the paper's subsets and choices, one budget, beside the paper's rows."""
 
 import json
 from pathlib import Path
@@ -60,10 +60,9 @@ def test_a_table_runs_its_four_benchmarks_and_stands_among_the_papers_rows(comma
 
 def test_one_budget_holds_for_all_runs_of_a_table(command, make_config, tmp_path):
     assert invoke(command(2, "--price", f"{PROMPT}=10,10", "--budget", "1000")).exit_code == 0
+    prices = {PROMPT: (10, 10)}
     first, second = (
-        plan_run(
-            make_config(name, policy="scripted", budget=1.0, prices={PROMPT: (10, 10)}, out=tmp_path / "out" / name)
-        )
+        plan_run(make_config(name, policy="scripted", budget=1.0, prices=prices, out=tmp_path / "out" / name))
         for name in ("simpleqa", "twowiki")
     )
     spent = [spent_in(planned.config.folder) for planned in (first, second)]
