@@ -11,7 +11,7 @@ from rubricem_agent.evals import grading
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks import drb_fact
 from rubricem_agent.evals.benchmarks.drb_data import DrbGold, load
-from rubricem_agent.evals.benchmarks.drb_race import score_or_error
+from rubricem_agent.evals.benchmarks.drb_race import NoTaskScore, score_or_reason
 from rubricem_agent.evals.benchmarks.drb_reply import parse_scores, read_scores
 from rubricem_agent.evals.reply_parsing import Unparsed
 from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules, paper_rules
@@ -61,9 +61,9 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Asking[grading.
         criteria=gold.criteria.for_judge(),
     )
     (scores,) = yield (comparison,)
-    outcome = score_or_error(scores, gold.criteria, tries=grader.rules.tries)
-    if isinstance(outcome, str):
-        result = grader.excluded(outcome)
+    outcome = score_or_reason(scores, gold.criteria, tries=grader.rules.tries)
+    if isinstance(outcome, NoTaskScore):
+        result = grader.excluded(outcome.reason)
     else:
         # Two judges agree on who wins, hardly ever on a score of two decimals.
         labels = {name: "wins" if value > 0.5 else "loses" for name, value in outcome.dimensions.items()}
