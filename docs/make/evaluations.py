@@ -35,17 +35,9 @@ def cells(row: PaperRow) -> list[str]:
     gone = f", until {row.is_judge_gone}" if row.is_judge_gone else ""
     name = f"{row.title}, `{row.benchmark}`"
     file = f"`{row.file}`" if row.file.startswith("hf:") else row.file
-    return [
-        str(row.table),
-        name,
-        file,
-        examples,
-        choice.subset,
-        choice.judge,
-        f"{row.judge}{gone}",
-        choice.differs,
-        f"`{row.command}`",
-    ]
+    today = f"; {row.judge_today} on today's leaderboard" if row.judge_today else ""
+    judges = [choice.judge, f"{row.judge}{gone}{today}"]
+    return [str(row.table), name, file, examples, choice.subset, *judges, choice.differs, f"`{row.command}`"]
 
 
 def _line(texts: list[str] | tuple[str, ...]) -> str:

@@ -292,7 +292,7 @@ def list_benchmarks(terminal: Terminal) -> None:
     benchmarks = []
     rows = []
     for entry in SUITE.values():
-        rules = [rules for rules in (entry.official, entry.drtulu, entry.paper) if rules]
+        rules = [rules for rules in (entry.official, entry.drtulu, entry.paper, entry.leaderboard) if rules]
         judges = list(dict.fromkeys(lifetime(mode_rules.judge) or "no judge needed" for mode_rules in rules))
         rows += [
             (entry.name, entry.answer_format.value, "; in mode drtulu ".join(judges)),

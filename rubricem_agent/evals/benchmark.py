@@ -31,6 +31,8 @@ class Benchmark:
     """None where DR Tulu did not run the benchmark."""
     paper: Rules | None = None
     """None where the paper did not run the benchmark."""
+    leaderboard: Rules | None = None
+    """The protocol of today's leaderboard; None where no other one than the official is known."""
     fact_grader: Callable[[Rules], Grader] | None = None
     """Checks citations as well, where the benchmark has such a part."""
     is_long: bool = False

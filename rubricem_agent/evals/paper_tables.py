@@ -78,6 +78,8 @@ class PaperRow(NamedTuple):
     """That of the mode `paper`."""
     is_judge_gone: str
     """The day of its shutdown, where one is announced."""
+    judge_today: str
+    """That of the benchmark's leaderboard, where it is known to be another one."""
 
     @property
     def command(self) -> str:
@@ -95,4 +97,5 @@ def paper_rows(table: int | None = None) -> Iterator[PaperRow]:
         if table in (None, number):
             judge = rules_for(name, "paper").judge
             gone, _ = SHUT_DOWN.get(judge, ("", ""))
-            yield PaperRow(name, benchmark.title, number, benchmark.hub, _CHOICES[name], judge, gone)
+            today = benchmark.leaderboard.judge if benchmark.leaderboard else ""
+            yield PaperRow(name, benchmark.title, number, benchmark.hub, _CHOICES[name], judge, gone, today)

@@ -98,7 +98,7 @@ def choose(
     Raises UsageError where two rules are given, or more examples are requested than there are, and FileFormatError
     where the id file has an unknown id.
     """
-    known = [example.id for example in loaded.examples]
+    known = [example.id for example in loaded.examples if example.id not in loaded.rules.leaves_out]
     rows: Sequence[int] = range(len(known))
     rule = "all"
     if ids_file is not None:
@@ -116,8 +116,11 @@ def choose(
         sampling = loaded.rules.sampling
         rows = published_rows(sampling, len(known), size)
         rule = RULES[sampling].format(size)
+    left_out = [example.id for example in loaded.examples if example.id in loaded.rules.leaves_out]
+    if left_out:
+        rule = f"{rule} without {', '.join(left_out)}"
     ids = tuple(known[row] for row in rows)
-    return Inputs(path=str(loaded.path), sha256=loaded.sha256, rows=len(known), ids=ids, subset=rule)
+    return Inputs(path=str(loaded.path), sha256=loaded.sha256, rows=len(loaded.examples), ids=ids, subset=rule)
 
 
 def refuse_incomplete(loaded: Loaded, ids: Sequence[str]) -> None:

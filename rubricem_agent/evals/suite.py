@@ -47,12 +47,14 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
     known = find_benchmark(benchmark)
     if mode == "lenient":
         return known.official.model_copy(update={"mode": mode})
-    own = {"drtulu": known.drtulu, "paper": known.paper}.get(mode, known.official)
+    own = {"drtulu": known.drtulu, "paper": known.paper, "leaderboard": known.leaderboard}.get(mode, known.official)
     if own is None:
-        who = "DR Tulu" if mode == "drtulu" else "the paper"
-        raise ConfigError(
-            f"{who} did not run {benchmark}, so that it has no mode {mode}. Use --mode official, strict or lenient."
-        )
+        why = {
+            "drtulu": f"DR Tulu did not run {benchmark}",
+            "paper": f"the paper did not run {benchmark}",
+            "leaderboard": f"no other judge than the official one is known of the leaderboard of {benchmark}",
+        }[mode]
+        raise ConfigError(f"{why}, so that it has no mode {mode}. Use --mode official, strict or lenient.")
     return own.model_copy(update={"mode": mode, "tries": max(own.tries, LEAST_TRIES)})
 
 

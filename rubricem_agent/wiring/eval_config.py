@@ -18,6 +18,7 @@ from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, Comm
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.prices import Dollars
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
@@ -88,6 +89,10 @@ class EvalSettings(Frozen):
         ),
     ] = ()
     """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
+    effort: Annotated[Effort, Field(description="How much the policy thinks, where its server has such a setting.")] = (
+        ""
+    )
+    judge_effort: Annotated[Effort, Field(description="How much the judges think; the mode's own by default.")] = ""
     seen: Annotated[
         tuple[Path, ...],
         CommandOption(
@@ -220,7 +225,21 @@ class EvalConfig(EvalSettings):
             raise ConfigError("the policy expert knows the questions of the almanac alone. Use another --policy.")
 
 
+def effort_of(config: EvalSettings, rules: Rules) -> Effort:
+    """How much the judges think: as the settings say, else as the mode does, for the mode's own judge."""
+    return config.judge_effort or ("" if config.judges else rules.effort)
+
+
+def fact_judges(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
+    """The judge of citations, where FACT is asked for and the mode has another one for it."""
+    return (at_its_provider(rules.fact_judge),) if config.fact and rules.fact_judge and not config.judges else ()
+
+
 def default_judges(rules: Rules) -> tuple[str, ...]:
     """The mode's own judge at its provider's address; empty where no model judges."""
-    named = f"gemini:{rules.judge}" if rules.judge.startswith("gemini") else f"openai:{rules.judge}@{OPENAI_URL}"
-    return (named,) if rules.judge else ()
+    return (at_its_provider(rules.judge),) if rules.judge else ()
+
+
+def at_its_provider(model: str) -> str:
+    """A judge's name as the command line writes it, at its provider's address."""
+    return f"gemini:{model}" if model.startswith("gemini") else f"openai:{model}@{OPENAI_URL}"

@@ -20,6 +20,7 @@ def build_case_judges(
     planned: PlannedEvaluation,
     models: Sequence[ChatModel],
     *,
+    fact_model: ChatModel | None = None,
     verdicts: Journal[VerdictRecord],
     timing: Timing,
     check: Callable[[], None],
@@ -43,6 +44,7 @@ def build_case_judges(
             timing=timing,
             slots=slots,
             check_budget=check,
+            fact_model=fact_model,
             read_page=read,
             prices=planned.prices,
         )

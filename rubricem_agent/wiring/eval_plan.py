@@ -14,7 +14,7 @@ from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_see
 from rubricem_agent.evals.subsets import choose, refuse_incomplete
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.model_names import GIVEN
-from rubricem_agent.wiring.eval_config import EvalConfig
+from rubricem_agent.wiring.eval_config import EvalConfig, effort_of, fact_judges
 from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
 from rubricem_agent.wiring.hub_files import fetched
 from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, search_sha256
@@ -107,9 +107,12 @@ class PlannedEvaluation(NamedTuple):
         judge = self.loaded.rules.judge
         day, successor = SHUT_DOWN.get(judge, ("", ""))
         if day and not self.config.judges and self.config.stage != "answers":
+            is_gone = day <= datetime.now(UTC).date().isoformat()
+            today = self.loaded.benchmark.leaderboard
+            newer = f", or take --mode leaderboard, judged by {today.judge} since {today.since}" if today else ""
+            when = "was shut down on" if is_gone else "will be shut down on"
             notes.append(
-                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with "
-                "--judge."
+                f"the judge {judge} {when} {day} ({successor} is its successor): name another with --judge{newer}."
             )
         wanted = self.loaded.benchmark.drtulu_ids
         if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
@@ -143,7 +146,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
         config = _judging_only(config, source)
     tools = _tools(config, benchmark)
     policy, judges = model_names(config, rules)
-    prices = prices_of(config, policy, *judges)
+    prices = prices_of(config, policy, *judges, *map(judge_model, fact_judges(config, rules)))
     paths = DataPaths(fetched(config.data) if config.data else None, config.criteria, config.references)
     loaded = load_benchmark(
         config.benchmark,
@@ -160,6 +163,7 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
         mode=config.mode,
         rules=rules,
         judges=judge_names(config, rules),
+        judge_effort=effort_of(config, rules) if rules.judge else "",
         prompt_hash=loaded.grader.prompt_hash,
         prompts=config.prompts if loaded.grader.official else "",
         inputs=_inputs(config, loaded, source),
@@ -210,6 +214,7 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
         _AnswerOption("reuse", default.reuse, config.reuse, agent.reuse),
         _AnswerOption("bank", "", str(config.bank or ""), agent.bank),
         _AnswerOption("attempts", default.attempts, config.attempts, agent.attempts),
+        _AnswerOption("effort", "", config.effort, agent.effort),
     ]
     for name, value in default.sampling:
         recorded = getattr(agent.sampling, name, value)
@@ -283,6 +288,7 @@ def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
         bank=str(config.bank or ""),
         bank_sha256=bank_sha256(config.bank if config.reuse == "cross" else None),
         attempts=config.attempts,
-        guidance=guidance if config.makes_answers else "",
+        guidance=guidance,
+        effort=config.effort,
         sampling=config.sampling if config.asks_a_model and config.stage != "verdicts" else None,
     )

@@ -23,7 +23,14 @@ from rubricem_agent.model_names import DIRECTORY, GEMINI_BATCH, SCRIPTED, ModelS
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.wiring.input_hashes import search_sha256
-from rubricem_agent.wiring.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
+from rubricem_agent.wiring.models import (
+    TEACHER_KEY,
+    connect_chat_model,
+    google_key_for,
+    naming,
+    refuse_effort,
+    requires_extra,
+)
 from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_agent.wiring.prices import list_prices
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
@@ -50,7 +57,7 @@ if TYPE_CHECKING:
 
 
 _JOURNAL_FILE = "journal.jsonl"
-_SHAPING = {"flat", "faults", "seed", "temperature", "max_rounds", "max_tokens", "max_output_tokens"}
+_SHAPING = {"flat", "faults", "seed", "temperature", "effort", "max_rounds", "max_tokens", "max_output_tokens"}
 """The settings that a trace depends on, beside the teacher."""
 _BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
 """Teachers that take a whole round of requests at once."""
@@ -237,6 +244,7 @@ def _build_teacher(
 ) -> Teacher:
     if spec.backend == SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
+    refuse_effort(spec, config.effort, role="teacher")
     prompts = prompts_of(config)
     timing = Timing.real(config.seed)
     if spec.backend == DIRECTORY:
@@ -252,7 +260,9 @@ def _build_teacher(
             meter.book(PURPOSE, spec.model, usage=usage)
             keep_usage(config.out, meter)
 
-        carrier = GeminiBatch(spec.model, key, timing=timing, base_url=spec.url or None, spend=spend)
+        carrier = GeminiBatch(
+            spec.model, key, timing=timing, base_url=spec.url or None, spend=spend, effort=config.effort
+        )
         return BatchTeacher(
             config.out / "batches",
             prompts=prompts,
@@ -261,7 +271,9 @@ def _build_teacher(
             close=carrier.aclose,
             affordable=partial(_affordable, model=spec.model, meter=meter),
         )
-    model, redactor = connect_chat_model(spec, environ, own_key=TEACHER_KEY, role="teacher", timeout=config.timeout)
+    model, redactor = connect_chat_model(
+        spec, environ, own_key=TEACHER_KEY, role="teacher", timeout=config.timeout, effort=config.effort
+    )
     metered = MeteredModel(model, limiter=Limiter(config.rates, timing), meter=meter, redactor=redactor)
     return ChatTeacher(metered, prompts, timing=timing, retry=RetryPolicy())
 

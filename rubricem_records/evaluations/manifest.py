@@ -8,6 +8,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, refuse_other_than_file, validating
+from rubricem_env.llm.chat import Effort
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
 from rubricem_records.rollouts.sampling import Sampling
 
@@ -65,6 +66,8 @@ class Agent(Frozen):
     attempts: Annotated[int, Field(ge=1)] = 1
     guidance: Text = ""
     """The line on the answer's form that stands after every question; empty for none, as in the official codes."""
+    effort: Effort = ""
+    """How much the policy was asked to think; empty for its provider's own."""
     sampling: Sampling | None = None
     """How the policy drew its text; none where no model wrote."""
 
@@ -80,6 +83,7 @@ class EvaluationManifest(Frozen):
     rules: Rules
     judges: tuple[Text, ...]
     """Each judge is BACKEND:MODEL[@URL], without the URL of the default service. Empty where no model judges."""
+    judge_effort: Effort = ""
     prompt_hash: Text
     prompts: Text = ""
     """The folder or package of the official judge prompts; empty where the judge is asked with our own."""
@@ -93,8 +97,9 @@ class EvaluationManifest(Frozen):
 
     @property
     def is_substituted(self) -> bool:
-        """Whether another judge than the mode's own is used: such numbers are not official."""
-        return bool(self.rules.judge) and any(judge_model(judge) != self.rules.judge for judge in self.judges)
+        """Whether another judge than the mode's own is used, or another effort: such numbers are not official."""
+        is_other = any(judge_model(judge) != self.rules.judge for judge in self.judges)
+        return bool(self.rules.judge) and (is_other or self.judge_effort != self.rules.effort)
 
     @property
     def has_own_prompts(self) -> bool:

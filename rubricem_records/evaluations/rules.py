@@ -6,8 +6,9 @@ from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.llm.chat import Effort
 
-EvaluationMode = Literal["official", "drtulu", "paper", "strict", "lenient"]
+EvaluationMode = Literal["official", "drtulu", "paper", "leaderboard", "strict", "lenient"]
 
 SearchKind = Literal["almanac", "web", "index", "tool server", "record", "closed book"]
 """What an agent has searched: the shipped almanac, the web, documents of the user's own, what a tool server serves, a
@@ -29,6 +30,19 @@ class Rules(Frozen):
     mode: EvaluationMode
     judge: Text
     """The model that the published numbers were made with; empty where no model judges."""
+    effort: Effort = ""
+    """How much that model thinks; empty leaves it to its provider."""
+    fact_judge: Text = ""
+    """The model that checks citations, where it is another one than the judge."""
+    fact_effort: Effort = ""
+    since: Text = ""
+    """The day from which the benchmark's maintainers judge so, where it is known."""
+    source: Text = ""
+    """Where they say so."""
+    shift: Text = ""
+    """What is known of how its numbers differ from those of the protocol before."""
+    leaves_out: tuple[Text, ...] = ()
+    """Ids of examples that the protocol does not score."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     max_output_tokens: Annotated[int, Field(ge=1)] = 2048
     tries: Annotated[int, Field(ge=1)] = 3

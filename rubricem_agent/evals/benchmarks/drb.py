@@ -14,7 +14,7 @@ from rubricem_agent.evals.benchmarks.drb_data import DrbGold, load
 from rubricem_agent.evals.benchmarks.drb_race import NoTaskScore, score_or_reason
 from rubricem_agent.evals.benchmarks.drb_reply import parse_scores, read_scores
 from rubricem_agent.evals.reply_parsing import Unparsed
-from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules, paper_rules
+from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, leaderboard_rules, official_rules, paper_rules
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
 
@@ -87,6 +87,17 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=RACE_PROMPTS),
+    leaderboard=leaderboard_rules(
+        OFFICIAL,
+        "gpt-5.5",
+        effort="medium",
+        fact_judge="gpt-5.4-mini",
+        fact_effort="low",
+        since="2026-05-11",
+        source="README of github.com/Ayanami0730/deep_research_bench; efforts: allenai/olmo-eval pull request 262",
+        shift="agreement with people on 200 articles: gpt-5.5 71.82 %, gemini-3.1-pro 70.58 %, between people 68.78 %; "
+        "the maintainers keep two leaderboards, since scores of the two judges do not compare",
+    ),
     fact_grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
