@@ -47,12 +47,9 @@ _CHOICES = {
         *(1_000, 4_326, "an LLM", _SEED_UNSAID.format("1,000")), "the judge is not named; DR Tulu's is taken"
     ),
     "twowiki": PaperChoice(
-        *(
-            1_000,
-            12_576,
-            "an LLM",
-            "DR Tulu's file of 1,000 rows; of the official file " + _SEED_UNSAID.format("1,000"),
-        ),
+        *(1_000, 12_576, "an LLM"),
+        "the paper does not say how; ours are the 1,000 rows of DR Tulu's file, or the first 1,000 of the official "
+        "file, shuffled with seed 42",
         "the official score is exact match; the judge is not named, DR Tulu's is taken",
     ),
     "webwalkerqa": PaperChoice(

@@ -13,7 +13,7 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.evals.budget import check_budget
 from rubricem_agent.evals.cases import case_keys
-from rubricem_agent.evals.limited_tools import LimitedToolbox
+from rubricem_agent.evals.limited_tools import LimitedToolbox, RealWorldToolbox
 from rubricem_agent.evals.resumed_run import settle_manifest
 from rubricem_agent.evals.runner import Listener, Runner
 from rubricem_agent.evals.scoring import EvaluationLogs, score_run
@@ -113,7 +113,9 @@ async def _drive(
         named = naming(environ, TOKEN_VARIABLE, config.tools) if url_host(config.tools) else environ
         opened = await stack.enter_async_context(open_tools(tools, named, limiter_of=limiter_of))
         toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
-        answerer, meter = build_answerer(planned, toolbox, environ=environ, stack=stack)
+        is_free = planned.loaded.benchmark.is_almanac or tools.searches == "almanac"
+        searched = toolbox if is_free else RealWorldToolbox(toolbox)
+        answerer, meter = build_answerer(planned, searched, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
         spent_on_answers = sum(record.dollars or 0.0 for record in paid)

@@ -10,7 +10,7 @@ from rubricem_agent.config.tools import parse_tools
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
 
@@ -107,3 +107,21 @@ def test_closed_book_answers_in_one_turn_without_a_search(run, make_config):
     assert "Keep searching" not in json.dumps(app.asked[0].body)
     assert finished.scores.endings == {"answered": 1}
     assert finished.scores.found == {"box in the answer tag": 1}
+
+
+def test_tools_that_serve_the_almanac_unnoticed_end_the_run_without_an_answer(run, make_config, tmp_path):
+    calls = tmp_path / "calls.jsonl"
+    recording = tmp_path / "record.toml"
+    recording.write_text(f'record = "{calls}"\n')
+    answer = "<think>So.</think><answer>\\boxed{A}</answer>"
+    search = '<think>So.</think><call_tool name="google_search">How wide is the river Tall Fox?</call_tool>'
+    app = ModelServer(lambda asked: answer if len(asked.body["messages"]) > 2 else search)
+    with serve_loopback(app) as url:
+        policy = {"policy": f"openai:m@{url}/v1", "style": "react", "limit": 1}
+        run(EvalConfig(benchmark="almanac", tools=str(recording), out=tmp_path / "a", probe=False, **policy))
+        assert "almanac.example" in calls.read_text()
+        replay = tmp_path / "replay.toml"
+        replay.write_text(f'replay = "{calls}"\n')
+        with pytest.raises(ConfigError, match=r"the tools serve the almanac\. Name others with --tools"):
+            run(make_config("simpleqa", tools=str(replay), **policy))
+    assert (tmp_path / "run" / "answers.jsonl").read_text() == ""
