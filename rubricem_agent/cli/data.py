@@ -95,6 +95,7 @@ def teach(
     config = options.config(out).model_copy(update=changes)
     count, costs = _estimate(config)
     terminal.say(_describe_costs(config, count, costs))
+    terminal.say(f"Searches: {tools_of(config, read_questions(config)).searched}.")
     # On the error stream: the question is no part of the result.
     if parse_teacher(config.teacher).backend != SCRIPTED and not yes:
         try:
