@@ -81,6 +81,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 _SPECS: Mapping[str, ToolSpec] = MappingProxyType({spec.name: spec for spec in SHIPPED_SPECS})
 
 
+_CLOSED_BOOK = "closed_book"
+
 Style = Literal["scaffold", "react"]
 """How the agent works: in stages with rubrics of its own, or, as the paper compares, by thought and action alone."""
 
@@ -91,10 +93,15 @@ class AgentPrompt(NamedTuple):
     system: str
     hash: str
     """Of the rules, the tools and the three forms together; it changes with any of them."""
+    is_closed_book: bool = False
+    """Whether there is no tool, so that the forms do not speak of searching."""
 
     def opening(self, query: Query, *, references: str = "") -> Opening:
         """The user message is the references, if any, then the question, then the required form."""
-        form = read_prompt(f"format_{query.answer_format}").text.strip()
+        if self.is_closed_book:
+            form = read_prompt(_CLOSED_BOOK).section(query.answer_format.value)
+        else:
+            form = read_prompt(f"format_{query.answer_format}").text.strip()
         parts = (references.strip(), neutralize(query.question.strip()), form)
         return Opening(self.system, "\n\n".join(part for part in parts if part))
 
@@ -102,13 +109,16 @@ class AgentPrompt(NamedTuple):
 def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold", system: str = "") -> AgentPrompt:
     """The rules with those tools described, in the order given; or `system`, of a model that was trained with its own.
 
-    Tools that this project does not know are listed by name.
+    Tools that this project does not know are listed by name. Without any the model answers from what it knows.
 
     Raises:
         ConfigError: a tool's name has other characters than a tool's.
     """
     if system:
-        return AgentPrompt(system, prompt_from_text("own", system).hash)
+        return AgentPrompt(system, prompt_from_text("own", system).hash, is_closed_book=not tools)
+    if not tools:
+        closed = read_prompt(_CLOSED_BOOK)
+        return AgentPrompt(closed.section("system"), closed.hash, is_closed_book=True)
     rules = read_prompt("agent" if style == "scaffold" else style)
     system = fill(rules.section("system"), {"tools": "\n".join(_describe(name) for name in tools)})
     forms = (read_prompt(f"format_{form}").text for form in ("exact", "short", "long"))

@@ -22,6 +22,7 @@ from rubricem_agent.rollout.report import explain_ending, linked_answer, render_
 from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
 from rubricem_agent.wiring.models import system_of
+from rubricem_agent.wiring.question_tools import OFFLINE
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
@@ -167,6 +168,7 @@ NO_MODEL = (
     "No model is used: a script searches the shipped almanac, an invented world, and quotes what it finds. For a real "
     "answer: --policy gemini:MODEL, openai:MODEL@URL or local:PATH, with --tools web."
 )
+ONLY_ALMANAC = "The search is in the shipped almanac, an invented world. For the real one: --tools web."
 _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 """Fewer attempts than in training, because a person waits."""
 
@@ -180,7 +182,7 @@ def ask(
     ),
     policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
     tools: Annotated[
-        str, typer.Option(help="offline, web, a TOML file of settings, an index, or the URL of a tool server.")
+        str, typer.Option(help="offline, web, none, a TOML file, an index, or the URL of a tool server.")
     ] = ("offline"),
     reuse: Annotated[
         Literal["none", "within", "cross"],
@@ -206,6 +208,8 @@ def ask(
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL)
+    elif tools == OFFLINE:
+        terminal.say(ONLY_ALMANAC)
     query = Query(question=question.strip(), answer_format=answer_format)
     running = _run_attempts(
         query, config, terminal=terminal, tools=tools, bank=bank, reuse=reuse, attempts=attempts, probe=not no_probe

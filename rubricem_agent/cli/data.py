@@ -25,6 +25,7 @@ from rubricem_agent.wiring.teacher_data import (
     read_questions,
     teach as run_teacher,
     teacher_prices,
+    tools_of,
 )
 from rubricem_agent.wiring.training_questions import prepare as prepare_set
 from rubricem_agent.yaml_config import parse_yaml_assignment
@@ -53,7 +54,13 @@ class TeacherOptions:
     teacher: Annotated[str, typer.Option(help=f"{TEACHER_NAMES}.")] = SCRIPTED
     questions: Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions.")] = None
-    tools: Annotated[Path | None, typer.Option(help="TOML of tool settings, or an index; offline by default.")] = None
+    tools: Annotated[
+        str | None,
+        typer.Option(
+            help="What is searched: web, an index, a TOML file, the URL of a tool server, or offline (the almanac). "
+            "Only the almanac's own questions need none named."
+        ),
+    ] = None
     price: Annotated[
         str | None,
         typer.Option(help="IN,OUT: dollars for a million tokens read and written; the list price by default."),
@@ -92,6 +99,7 @@ def teach(
     config = options.config(out).model_copy(update=changes)
     count, costs = _estimate(config)
     terminal.say(_describe_costs(config, count, costs))
+    terminal.say(f"Searches: {tools_of(config, read_questions(config)).searched}.")
     # On the error stream: the question is no part of the result.
     if parse_teacher(config.teacher).backend != SCRIPTED and not yes:
         try:
@@ -217,9 +225,10 @@ def prepare(
 def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     """The number of questions, and what they cost; the cost is None where nothing is paid."""
     spec = parse_teacher(config.teacher)
-    tasks, _ = read_questions(config)
+    questions = read_questions(config)
+    tasks = questions.tasks
     # A trace searches in every round but the last, which answers.
-    searches = search_costs(config.tools, len(tasks) * (config.max_rounds - 1))
+    searches = search_costs(tools_of(config, questions), len(tasks) * (config.max_rounds - 1))
     costs: dict[str, Spent | None] = {
         search.stage: Spent(usage=search.usage, dollars=search.dollars) for search in searches
     }

@@ -1,7 +1,7 @@
 """`rubricem eval` runs, reports, rescores and exports benchmarks."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +14,20 @@ from rubricem_agent.cli.command import INCOMPLETE, command
 from rubricem_agent.cli.output_files import open_out, write_out
 from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.evals.costs import cost_cells
-from rubricem_agent.evals.report import Summary, percent, print_summary, render_page, summarize
+from rubricem_agent.evals.report import (
+    Summary,
+    paper_table,
+    percent,
+    print_summary,
+    print_table,
+    render_page,
+    summarize,
+)
 from rubricem_agent.evals.runner import Listener, RunPhase
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run
+from rubricem_agent.wiring.eval_tables import TableConfig, plan_table, within_budget
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
 from rubricem_agent.wiring.evals_on_ray import run_over_ray
 from rubricem_agent.wiring.inspect_log import export_inspect_log
@@ -26,7 +35,7 @@ from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.prices import describe_prices
 from rubricem_records.evaluations.names import name_of
-from rubricem_records.evaluations.own_rows import lifetime
+from rubricem_records.evaluations.own_rows import OWN, lifetime
 from rubricem_records.evaluations.scores import read_scores
 from rubricem_records.files.atomic_files import writing
 from rubricem_records.files.journal import NO_ROOM
@@ -49,6 +58,7 @@ eval_app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")]
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 
 
@@ -57,13 +67,14 @@ RunArgument = Annotated[Path, typer.Argument(help="The folder of a run.")]
 def run(
     terminal: Terminal,
     options: EvalConfig,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls and money; call no model.")] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Answer the examples of a benchmark, have the answers judged, and print the scores with their mode.
 
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
     planned = plan_run(options)
+    terminal.say(planned.headline)
     for note in planned.notes():
         terminal.warn(note)
     if dry_run:
@@ -125,10 +136,11 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     rows = ((cost.stage, escape(cost.model), *cost_cells(cost)) for cost in estimates)
     table = plain_table("stage", "model", "calls", "tokens read", "tokens written", "dollars", rows=rows)
     prices = describe_prices((cost.model for cost in estimates), planned.prices)
-    terminal.show(escape(f"{benchmark}, {mode}, {count} examples ({inputs.subset})"), table, *map(escape, prices))
+    terminal.show(table, *map(escape, prices))
     document = {
         "benchmark": benchmark,
         "mode": mode,
+        "search": planned.manifest.agent.search,
         "examples": count,
         "prices": prices,
         "stages": [
@@ -157,6 +169,81 @@ def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
         terminal.warn(f"stopped: {runner.stopped}")
     elif runner.failures:
         terminal.warn("Run the same command to try these again.")
+
+
+@eval_app.command("table1")
+@command
+def table1(terminal: Terminal, options: TableConfig, dry_run: DryRunOption = False) -> None:
+    """Run the four long-form benchmarks of the paper's table 1 on its subsets, and print its rows with yours.
+
+    One budget holds for all. The same command resumes. Exits with 3 where something is left to do.
+    """
+    _run_table(1, options, terminal, dry_run=dry_run)
+
+
+@eval_app.command("table2")
+@command
+def table2(terminal: Terminal, options: TableConfig, dry_run: DryRunOption = False) -> None:
+    """Run the four short-form benchmarks of the paper's table 2 on its subsets, and print its rows with yours.
+
+    One budget holds for all. The same command resumes. Exits with 3 where something is left to do.
+    """
+    _run_table(2, options, terminal, dry_run=dry_run)
+
+
+def _run_table(number: int, options: TableConfig, terminal: Terminal, *, dry_run: bool) -> None:
+    plans = plan_table(options, number)
+    for planned in plans:
+        terminal.say(planned.headline)
+        for note in planned.notes():
+            terminal.warn(note)
+    if dry_run:
+        _close_table_dry_run(plans, terminal)
+        return
+    runs = []
+    for planned in plans:
+        affordable = within_budget(planned, plans)
+        if affordable is None:
+            terminal.warn(
+                f"the budget of ${options.budget:g} is used up before {planned.manifest.title}: run the same command "
+                "with a larger --budget to resume."
+            )
+            break
+        open_out(affordable.config.folder)
+        finished = _run(affordable, terminal)
+        if not terminal.is_silent:
+            _warn_of_failures(finished, terminal)
+        runs.append(finished.scores)
+    if not runs:
+        raise typer.Exit(INCOMPLETE)
+    summary = summarize(runs)
+    table = paper_table(runs, number)
+    print_table(table, terminal.console)
+    (own,) = (row for row in table.rows if row[0].startswith(OWN))
+    document = {"table": table._asdict(), **summary.model_dump(mode="json", exclude={"published"})}
+    terminal.close(document, brief="\t".join(own))
+    if len(runs) < len(plans) or not all(scores.is_complete for scores in runs):
+        raise typer.Exit(INCOMPLETE)
+
+
+def _close_table_dry_run(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> None:
+    """Print calls and money of each run of a table, and the sum."""
+    costs = [(planned.manifest.benchmark, cost) for planned in plans for cost in planned.estimate()]
+    rows = ((name, cost.stage, escape(cost.model), *cost_cells(cost)) for name, cost in costs)
+    headings = ("benchmark", "stage", "model", "calls", "tokens read", "tokens written", "dollars")
+    terminal.show(plain_table(*headings, rows=rows))
+    dollars = f"{sum(cost.dollars for _, cost in costs):.2f}"
+    unpriced = dict.fromkeys(cost.model for _, cost in costs if not cost.is_priced)
+    document = {
+        "runs": [
+            {"benchmark": planned.manifest.benchmark, "mode": planned.manifest.label, "headline": planned.headline}
+            for planned in plans
+        ],
+        "dollars": float(dollars),
+        "without_a_price": list(unpriced),
+    }
+    named = "".join(f" No price is known of {model}." for model in unpriced)
+    terminal.close(document, f"no model was called. Known prices add up to ${dollars}.{named}", brief=dollars)
 
 
 @eval_app.command()
@@ -205,7 +292,7 @@ def list_benchmarks(terminal: Terminal) -> None:
     benchmarks = []
     rows = []
     for entry in SUITE.values():
-        rules = [rules for rules in (entry.official, entry.drtulu) if rules]
+        rules = [rules for rules in (entry.official, entry.drtulu, entry.paper, entry.leaderboard) if rules]
         judges = list(dict.fromkeys(lifetime(mode_rules.judge) or "no judge needed" for mode_rules in rules))
         rows += [
             (entry.name, entry.answer_format.value, "; in mode drtulu ".join(judges)),

@@ -9,6 +9,7 @@ from rubricem_env.domain.base import Frozen
 from rubricem_env.judge.ensemble import Combine
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.settings import JudgeSettings
+from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.usage import SpendLimits
 
@@ -27,5 +28,7 @@ class JudgeConfig(Frozen):
     ceilings: SpendLimits = SpendLimits()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
+    effort: Effort = ""
+    """How much the models think before they reply; empty leaves it to their provider."""
     hedge_after: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which a call without a reply is made a second time; the first reply is taken, both are counted."""

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
 from rubricem_env.domain.base import Frozen
+from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimits
@@ -23,6 +24,8 @@ class PolicyConfig(Frozen):
     retry: RetryPolicy = RetryPolicy()
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds without data after which a server counts as lost."""
+    effort: Effort = ""
+    """How much a served model thinks before a turn; empty leaves it to the provider."""
     local_rows: Annotated[int, Field(ge=1)] = 16
     """Conversations that a local model keeps in its cache at once."""
     local_max_length: Annotated[int, Field(ge=256)] = 26_624

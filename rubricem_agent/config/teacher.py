@@ -7,6 +7,7 @@ from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
 from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.prices import Dollars
 from rubricem_env.llm.usage import SpendLimits
@@ -21,8 +22,8 @@ class TeacherConfig(Frozen):
     out: Path
     """The folder of the journal, the samples and the rejection report."""
     teacher: str = SCRIPTED
-    tools: Path | None = None
-    """A TOML file of tool settings; None searches the shipped corpus."""
+    tools: str = ""
+    """What is searched, as `--tools` of a command names it; empty only for the almanac's own questions."""
     faults: Faults = Faults()
     """Fault rates of the scripted teacher."""
     flat: bool = False
@@ -36,6 +37,8 @@ class TeacherConfig(Frozen):
     max_output_tokens: PositiveCount = 8_192
     """Of one turn, with the thoughts that a model hides."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
+    effort: Effort = ""
+    """How much the teacher thinks before a turn; empty leaves it to its provider."""
     max_unknown_citations: Annotated[int, Field(ge=0)] = 0
     concurrency: PositiveCount = 64
     """Episodes at once, for a live teacher; for a batch teacher, the tool calls of a round at once."""

@@ -13,6 +13,10 @@ from rubricem_agent.config.sections import read_mapping
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.usage import SpendLimits
+from rubricem_records.evaluations.rules import SearchKind
+
+THE_ALMANAC = "the shipped almanac, an invented world that holds none of their answers"
+"""What messages call it where questions are about the real world."""
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -89,7 +93,8 @@ class PagesConfig(Frozen):
 class ToolsConfig(Frozen):
     """The search tools; the defaults need no key and no network."""
 
-    backend: Literal["offline", "web"] = "offline"
+    backend: Literal["offline", "web", "none"] = "offline"
+    """none: no tools but those of `mounted`; without any, the agent answers from what it knows."""
     corpus: Path | None = None
     """Offline: the JSONL file or the folder of the index that is searched; None is the shipped corpus."""
     embedder_path: Path | None = None
@@ -118,14 +123,62 @@ class ToolsConfig(Frozen):
         """Whether this process asks search engines itself."""
         return self.backend == "web" and self.remote is None and self.replay is None
 
+    @property
+    def searches(self) -> SearchKind:
+        """What is searched, besides the mounted servers."""
+        if self.replay is not None:
+            return "record"
+        if self.remote is not None:
+            return "tool server"
+        if self.backend == "web":
+            return "web"
+        if self.backend == "none":
+            return "tool server" if self.mounted else "closed book"
+        return "almanac" if self.corpus is None else "index"
+
+    @property
+    def searched(self) -> str:
+        """What is searched in words, such as `web (gemini, semantic_scholar)`: it begins with the kind."""
+        names: tuple[str, ...] = ()
+        match self.searches:
+            case "record":
+                names = (self.replay.name if self.replay else "",)
+            case "tool server" if self.remote is not None:
+                names = tuple(urlsplit(url.strip()).hostname or "?" for url in self.remote.url.split(","))
+            case "web":
+                searches = (self.google_search, self.snippet_search)
+                names = tuple(engine.engine for search in searches for engine in search.in_order)
+                names += (f"pages by {self.pages.reader}",) if self.fetch_page else ()
+            case "index":
+                names = (self.corpus.name if self.corpus else "",)
+        if self.replay is None:
+            names += tuple(f"server {server.name}" for server in self.mounted)
+        return f"{self.searches} ({', '.join(names)})" if names else self.searches
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.record is not None and self.replay is not None:
             raise ValueError("record and replay are both set; a replay has nothing new to record")
         web = self.model_dump(include={"google_search", "snippet_search", "fetch_page", "pages"}, exclude_defaults=True)
-        if web and self.backend == "offline" and self.remote is None and self.replay is None:
-            raise ValueError(f'{next(iter(web))} is a setting of the web, but backend is offline; set backend = "web"')
+        if web and self.backend != "web" and self.remote is None and self.replay is None:
+            raise ValueError(
+                f'{next(iter(web))} is a setting of the web, but backend is {self.backend}; set backend = "web"'
+            )
         return self
+
+
+def almanac_unasked(tools: ToolsConfig, *, questions: str, key: str) -> str:
+    """What is wrong where settings that name no backend search the almanac for questions about the real world.
+
+    Empty where nothing is. `key` is where the settings stand in a config, and `questions` names the questions.
+    """
+    if tools.searches != "almanac" or "backend" in tools.model_fields_set:
+        return ""
+    return (
+        f"{questions} are about the real world, and {key} names no backend: it would search {THE_ALMANAC}; set "
+        f"{key}.backend to web or {key}.corpus to your documents, or {key}.backend to offline for the almanac all the "
+        "same"
+    )
 
 
 def read_tools_config(settings: Mapping[str, Any], where: str = "tools") -> ToolsConfig:
@@ -166,16 +219,24 @@ def load_tools_config(path: Path) -> ToolsConfig:
     )
 
 
+def shown_tools(text: str) -> str:
+    """What a command line says of its tools, without a login or a query, which may hold a key."""
+    addresses = [urlsplit(part.strip()) for part in text.split(",")]
+    if not all(address.scheme in ("http", "https") for address in addresses):
+        return text
+    return ",".join(f"{at.scheme}://{at.netloc.rpartition('@')[2]}{at.path}" for at in addresses)
+
+
 def parse_tools(text: str) -> ToolsConfig:
     """The tools that a command line names; raises ConfigError where it names none, or its settings are wrong."""
-    if text in ("offline", "web"):
+    if text in ("offline", "web", "none"):
         return ToolsConfig.model_validate({"backend": text})
     address = urlsplit(text)
     if address.scheme in ("http", "https") and address.hostname:
         return ToolsConfig(remote=RemoteToolsConfig(url=text))
     if Path(text).suffix not in (".toml", ".jsonl") and not Path(text).is_dir():
         raise ConfigError(
-            f"there are no tools {text!r}. Use offline, web, a TOML file of settings, the folder of an index, a JSONL "
-            "file of documents, or the URL of a tool server."
+            f"there are no tools {text!r}. Use offline, web, none, a TOML file of settings, the folder of an index, a "
+            "JSONL file of documents, or the URL of a tool server."
         )
     return load_tools_config(Path(text))

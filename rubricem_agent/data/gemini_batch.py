@@ -9,7 +9,8 @@ from pydantic import SecretStr
 from rubricem_agent.data.base import TurnReply
 from rubricem_agent.data.batch_teacher import deliver_replies, read_requests, unanswered_requests
 from rubricem_env.domain.errors import ModelError, boundary
-from rubricem_env.llm.gemini import open_client, read_candidate, read_usage
+from rubricem_env.llm.chat import Effort
+from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, thinking_of
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Usage
 
@@ -30,9 +31,11 @@ class GeminiBatch:
         timing: Timing,
         base_url: str | None = None,
         spend: Callable[[Usage], None] = lambda usage: None,
+        effort: Effort = "",
     ) -> None:
         """`spend` hears of a job's tokens before its replies."""
         self._spend = spend
+        self._thinking = thinking_of(effort)
         self.name = model
         self._timing = timing
         self._client, self._transport = open_client(key, base_url=base_url, timeout=_CALL_SECONDS)
@@ -63,6 +66,7 @@ class GeminiBatch:
                         system_instruction=fields["system"],
                         temperature=fields["temperature"],
                         max_output_tokens=fields["max_output_tokens"],
+                        thinking_config=self._thinking,
                     ),
                 )
                 for fields in read_requests(requests)

@@ -7,7 +7,12 @@ from functools import cached_property
 from rubricem_agent.evals.dataset import Dataset, Example
 from rubricem_agent.evals.grading import Grader
 from rubricem_env.domain.trajectory import AnswerFormat
-from rubricem_records.evaluations.rules import Rules
+from rubricem_records.evaluations.rules import Rules, SearchKind
+
+REAL_WORLD: tuple[SearchKind, ...] = ("web", "index", "tool server", "record")
+"""What an agent may search that looks for evidence. A tool server and a record hold what their owner says."""
+OR_FROM_MEMORY: tuple[SearchKind, ...] = (*REAL_WORLD, "closed book")
+"""For benchmarks whose own protocol asks a model without tools as well."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,10 @@ class Benchmark:
     official: Rules
     drtulu: Rules | None = None
     """None where DR Tulu did not run the benchmark."""
+    paper: Rules | None = None
+    """None where the paper did not run the benchmark."""
+    leaderboard: Rules | None = None
+    """The protocol of today's leaderboard; None where no other one than the official is known."""
     fact_grader: Callable[[Rules], Grader] | None = None
     """Checks citations as well, where the benchmark has such a part."""
     is_long: bool = False
@@ -31,11 +40,15 @@ class Benchmark:
     hub: str = ""
     """The Hugging Face data set and file, or where else the official file is."""
     guidance: str = ""
-    """The prompt suffix that describes the answer's form, beyond the format."""
+    """A line of ours on the answer's form, put after the question with `--guidance`; no official code has one."""
     question: Callable[[Example, Grader], str] | None = None
     """The words in which a mode puts an example to the agent, where they are not those of the file."""
     drtulu_ids: str = ""
     """The file on the hub with the ids that DR Tulu runs, where they are not drawn by a rule."""
+    searches: tuple[SearchKind, ...] = REAL_WORLD
+    """What its protocol lets an agent search."""
+    is_almanac: bool = False
+    """Whether its questions are those of the shipped almanac, which is then searched without being named."""
     ids: str = "row numbers from 0"
     """What identifies an example in logs and in files of answers: a column of the data file, or this."""
 

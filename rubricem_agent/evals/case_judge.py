@@ -49,6 +49,8 @@ class CaseJudge:
     timing: Timing
     slots: asyncio.Semaphore
     check_budget: Callable[[], None] = lambda: None
+    fact_model: ChatModel | None = None
+    """Asked about citations in place of the model, where the protocol has another judge for them."""
     read_page: ReadPage | None = None
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     _outages: int = field(default=0, init=False)
@@ -110,7 +112,8 @@ class CaseJudge:
             failure = str(outage)
         usage = sum(spent, Usage())
         model = replies[-1].model if replies else ""
-        names = (model,) if question.is_page or self.model is None else (self.model.name, model)
+        asked = self._model_of(question)
+        names = (model,) if question.is_page or asked is None else (asked.name, model)
         return VerdictRecord(
             benchmark=self.loaded.name,
             mode=self.loaded.rules.mode,
@@ -128,6 +131,9 @@ class CaseJudge:
             seconds=self.timing.clock() - begun,
         )
 
+    def _model_of(self, question: GradingQuestion) -> ChatModel | None:
+        return self.fact_model if question.is_fact and self.fact_model is not None else self.model
+
     async def _one_reply(self, question: GradingQuestion, spent: list[Usage]) -> ChatReply:
         """A reply that has text; `spent` gets the usage of those without, too."""
         if question.is_page:
@@ -137,7 +143,7 @@ class CaseJudge:
             raise JudgeError(f"the judge {self.name} failed {self._outages} times in a row; it is not asked again")
         if self.model is None:
             raise JudgeError("there is no judge in this run; name one with --judge")
-        model = self.model
+        model = self._model_of(question) or self.model
         request = ChatRequest(
             question.prompt,
             system=question.system,

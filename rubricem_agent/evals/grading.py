@@ -76,6 +76,8 @@ class GradingQuestion(NamedTuple):
     """How the official scorer reads a reply, where replies are read by it; else they are read by `parse`."""
     schema: type[BaseModel] | None = None
     """Offered to servers with a JSON mode; the reply is not checked against it."""
+    is_fact: bool = False
+    """Whether it is about citations, which some protocols have checked by another model."""
     is_page: bool = False
     """Whether the prompt is a url, and the reply the text of the page: empty where it could not be read."""
 
@@ -186,6 +188,7 @@ class Grader:
         schema: type[BaseModel] | None = None,
         variant: str = "",
         official: Mapping[str, str] = _NOTHING,
+        is_fact: bool = False,
         **values: str,
     ) -> GradingQuestion:
         """A question in the words of the prompt `name`, with as many tries as the mode has where none are given.
@@ -200,6 +203,7 @@ class Grader:
             parse,
             official_parse if self.rules.is_lenient else None,
             schema,
+            is_fact,
         )
 
     def grade(self, case: Case) -> Grading:

@@ -22,12 +22,13 @@ from rubricem_agent.evals.suite import PAPER, SUITE
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_records.evaluations.comparison import compare
 from rubricem_records.evaluations.names import name_judges, name_of, title_of
-from rubricem_records.evaluations.own_rows import OWN, group_runs, own_rows
+from rubricem_records.evaluations.own_rows import OWN, group_runs, joined_row, own_rows
 from rubricem_records.evaluations.published_scores import PublishedTable, published_tables
 from rubricem_records.evaluations.scores import JudgeScores, Scores
 from rubricem_records.evaluations.statistics import RunComparison
 from rubricem_records.runs.run_settings import flatten_settings
 
+PAPER_SOURCE = "arXiv 2605.10899"
 LONG = "four long-form benchmarks"
 SHORT = "four short-form benchmarks"
 
@@ -263,6 +264,24 @@ def _tables(summary: Summary, *, most: int | None = None) -> Iterator[ReportTabl
         yield ReportTable(
             f"Published, percent ({published.source})", ("system", *published.columns, "not the same as ours"), rows
         )
+
+
+def paper_table(runs: Sequence[Scores], number: int) -> ReportTable:
+    """A table of the paper with the runs as a row of it, the highest average first; a row without one comes last."""
+    wanted = [title_of(run) for run in runs]
+    table = next(each for each in published_tables(wanted) if each.source == f"{PAPER_SOURCE}, Table {number}")
+    rows = [*table.rows, joined_row(name_judges(runs), table.columns)]
+    rows.sort(key=lambda row: (row.values[-1] is None, -(row.values[-1] or 0.0)))
+    cells = [
+        (row.system, *("-" if value is None else f"{value:.1f}" for value in row.values), "; ".join(row.flags))
+        for row in rows
+    ]
+    return ReportTable(f"The paper's table {number}, percent", ("system", *table.columns, "how it was made"), cells)
+
+
+def print_table(table: ReportTable, console: Console) -> None:
+    """One table; our own row is bold."""
+    _print_table(console, table.title, table.headings, rows=table.rows)
 
 
 SHOWN_REASONS = 10

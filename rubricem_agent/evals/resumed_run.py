@@ -19,6 +19,8 @@ from rubricem_records.files.journal import NO_ROOM
 
 _ONLY_WHERE_USED: Mapping[str, str] = MappingProxyType(
     {
+        "tools": "--tools",
+        "search": "a search of",
         "search_sha256": "a search (the settings of --tools and the corpus that they name) of sha256",
         "policy_sha256": "a policy (the model in the folder of local:) of sha256",
         "bank_sha256": "a bank (the lessons in --bank) of sha256",
@@ -75,6 +77,7 @@ def refuse_difference(folder: Path, known: EvaluationManifest, *, wanted: Evalua
             _Compared("the mode", known.mode, wanted.mode),
             _Compared("the rules", known.rules, wanted.rules),
             _Compared("the judge", known.judges, wanted.judges),
+            _Compared("the judge's effort", known.judge_effort, wanted.judge_effort),
             _Compared("the judge prompts", known.prompt_hash, wanted.prompt_hash),
             _Compared("criteria and references of sha256", known.inputs.beside_sha256, wanted.inputs.beside_sha256),
             _Compared("FACT", known.inputs.with_fact, wanted.inputs.with_fact),

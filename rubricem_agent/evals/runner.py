@@ -44,6 +44,8 @@ class Runner:
     clock: Callable[[], float]
     concurrency: InitVar[int] = 16
     check_budget: Callable[[], None] = lambda: None
+    guidance: str = ""
+    """A line on the answer's form that is put after every question."""
     listener: Listener = lambda phase, failure: None
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     answered: int = field(default=0, init=False)
@@ -97,7 +99,7 @@ class Runner:
                     return await self.answerer(
                         self.loaded.asked(key.id),
                         answer_format=self.loaded.format_of(key.id),
-                        guidance=self.loaded.benchmark.guidance,
+                        guidance=self.guidance,
                         epoch=key.epoch,
                     )
         except BoundaryError as failure:

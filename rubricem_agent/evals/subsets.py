@@ -85,7 +85,8 @@ def rows_of_ids(path: Path, known: Sequence[str]) -> list[int]:
 SubsetName = Literal["mode", "ablation"]
 """How the examples are chosen.
 
-mode: by the published rule of the mode, where a limit is given; else all. ablation: the same 100 in every run.
+mode: the mode's own subset, or as many as a limit says by its published rule; else all. ablation: the same 100 in
+every run.
 """
 
 
@@ -97,7 +98,7 @@ def choose(
     Raises UsageError where two rules are given, or more examples are requested than there are, and FileFormatError
     where the id file has an unknown id.
     """
-    known = [example.id for example in loaded.examples]
+    known = [example.id for example in loaded.examples if example.id not in loaded.rules.leaves_out]
     rows: Sequence[int] = range(len(known))
     rule = "all"
     if ids_file is not None:
@@ -111,12 +112,15 @@ def choose(
         if limit is not None and limit < len(rows):
             rows = rows[:limit]
             rule = f"{rule}, first {limit}"
-    elif limit is not None:
+    elif (size := limit or loaded.rules.size) is not None and (limit or size < len(known)):
         sampling = loaded.rules.sampling
-        rows = published_rows(sampling, len(known), limit)
-        rule = RULES[sampling].format(limit)
+        rows = published_rows(sampling, len(known), size)
+        rule = RULES[sampling].format(size)
+    left_out = [example.id for example in loaded.examples if example.id in loaded.rules.leaves_out]
+    if left_out:
+        rule = f"{rule} without {', '.join(left_out)}"
     ids = tuple(known[row] for row in rows)
-    return Inputs(path=str(loaded.path), sha256=loaded.sha256, rows=len(known), ids=ids, subset=rule)
+    return Inputs(path=str(loaded.path), sha256=loaded.sha256, rows=len(loaded.examples), ids=ids, subset=rule)
 
 
 def refuse_incomplete(loaded: Loaded, ids: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from rubricem_agent.evals.benchmarks import (
     webwalkerqa,
 )
 from rubricem_agent.evals.dataset import DataPaths
-from rubricem_agent.evals.official_prompts import read_official
+from rubricem_agent.evals.official_prompts import SOURCES, read_official
 from rubricem_agent.evals.rules import LEAST_TRIES
 from rubricem_env.domain.errors import ConfigError
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
@@ -47,12 +47,21 @@ def rules_for(benchmark: str, mode: EvaluationMode) -> Rules:
     known = find_benchmark(benchmark)
     if mode == "lenient":
         return known.official.model_copy(update={"mode": mode})
-    own = known.drtulu if mode == "drtulu" else known.official
+    own = {"drtulu": known.drtulu, "paper": known.paper, "leaderboard": known.leaderboard}.get(mode, known.official)
     if own is None:
-        raise ConfigError(
-            f"DR Tulu did not run {benchmark}, so that it has no mode drtulu. Use --mode official, strict or lenient."
-        )
+        why = {
+            "drtulu": f"DR Tulu did not run {benchmark}",
+            "paper": f"the paper did not run {benchmark}",
+            "leaderboard": f"no other judge than the official one is known of the leaderboard of {benchmark}",
+        }[mode]
+        raise ConfigError(f"{why}, so that it has no mode {mode}. Use --mode official, strict or lenient.")
     return own.model_copy(update={"mode": mode, "tries": max(own.tries, LEAST_TRIES)})
+
+
+def has_official_prompts(benchmark: str, mode: EvaluationMode) -> bool:
+    """Whether this release can check the official text of every judge prompt of a mode."""
+    grader = find_benchmark(benchmark).grader(rules_for(benchmark, mode))
+    return set(grader.prompts) <= {source.partition(".")[0] for source in SOURCES}
 
 
 def load_benchmark(

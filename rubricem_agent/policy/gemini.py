@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.chat import ABORTED, Delta
-from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, typed_failures
+from rubricem_env.llm.chat import ABORTED, Delta, Effort
+from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, thinking_of, typed_failures
 from rubricem_env.llm.keys import redactor_of
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_records.rollouts.sampling import Sampling
@@ -20,13 +20,21 @@ class GeminiPolicy:
     """One model of the Gemini API in text mode."""
 
     def __init__(
-        self, model: str, key: SecretStr, *, service: Service, base_url: str | None = None, timeout: float = 300.0
+        self,
+        model: str,
+        key: SecretStr,
+        *,
+        service: Service,
+        base_url: str | None = None,
+        timeout: float = 300.0,
+        effort: Effort = "",
     ) -> None:
         """`timeout` is in seconds."""
         self._model = model
         self._client, self._transport = open_client(key, base_url=base_url, timeout=timeout)
         self._redactor = redactor_of([key])
         self._service = service
+        self._thinking = thinking_of(effort)
         self.name = service.name
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
@@ -35,6 +43,7 @@ class GeminiPolicy:
             temperature=sampling.temperature,
             top_p=sampling.top_p if sampling.top_p < 1 else None,
             seed=seed % (1 << 31),
+            thinking_config=self._thinking,
         )
         return TextConversation(partial(self._stream, opening.user, settings), opening, service=self._service)
 

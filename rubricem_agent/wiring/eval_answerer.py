@@ -44,6 +44,7 @@ def build_answerer(
     settings = PolicyConfig(
         policy=SCRIPTED if config.policy == EXPERT else config.policy,
         sampling=config.sampling,
+        effort=config.effort,
         ceilings=SpendLimits(dollars=config.budget),
         retry=config.retry,
     )

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from operator import not_
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -17,12 +18,18 @@ from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, Comm
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.prices import Dollars
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
 from rubricem_records.rollouts.sampling import Sampling
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
+
+
+SAMPLINGS: Mapping[str, Sampling] = MappingProxyType({"drtulu": Sampling(temperature=0.7)})
+"""drtulu: the default of `auto_search_sft.py` of rlresearch/dr-tulu at 6188f34. Its own `auto_search_sft.yaml` sets
+1.0, which is our default."""
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -37,16 +44,16 @@ def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(values or ())
 
 
-class EvalConfig(Frozen):
-    """An evaluation run; the defaults are those of the paper's main tables: no memory, one attempt, one epoch."""
+class EvalSettings(Frozen):
+    """What one evaluation and a whole table are set by; the defaults are those of the paper's main tables.
 
-    # A field with a description or a CommandOption is an option of `rubricem eval run`.
-    benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
-    data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
+    No memory, one attempt, one epoch.
+    """
+
+    # A field with a description or a CommandOption is an option of `rubricem eval`.
     criteria: Annotated[Path | None, Field(description="drb: the criteria file.")] = None
     references: Annotated[Path | None, Field(description="drb: the reference articles.")] = None
     any_version: Annotated[bool, Field(description="Accept other hashes and row counts.")] = False
-    fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
     mode: Annotated[EvaluationMode, Field(description="Whose protocol.")] = "official"
     policy: Annotated[str, Field(description=f"{POLICY_NAMES}, file:ANSWERS.jsonl, or expert.")] = "scripted"
     prompts: Annotated[
@@ -54,20 +61,20 @@ class EvalConfig(Frozen):
     ] = ""
     limit: Annotated[int | None, Field(ge=1, description="Use N examples, by the mode's published rule.")] = None
     subset: Annotated[SubsetName, Field(description="ablation: the same 100 in every run.")] = "mode"
-    ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
     epochs: Annotated[int, Field(ge=1, description="Repeats of every example; the variance is split.")] = 1
-    stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
+    guidance: Annotated[bool, Field(description="Put a line of ours on the answer's form after each question.")] = False
     style: Annotated[Style, Field(description="The scaffold, or plain think and act.")] = "scaffold"
     reuse: Annotated[Reuse, Field(description="Reflections put before the question.")] = "none"
     bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, Field(ge=1, description="Episodes in a row; the last answer counts.")] = 1
-    tools: Annotated[Path | None, Field(description="TOML of tool settings, or an index; offline by default.")] = None
+    tools: Annotated[
+        str,
+        Field(
+            description="What is searched: web, an index, a TOML file, the URL of a tool server, none, or offline (the "
+            "almanac). Only the almanac's own questions need none named."
+        ),
+    ] = ""
     drop_seen: Annotated[bool, Field(description="Skip the examples that --seen holds.")] = False
-    out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
-    answers_from: Annotated[
-        Path | None,
-        Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
-    ] = None
     budget: Annotated[
         float | None, Field(gt=0, description="Stop after so many dollars, over all resumes; each model needs a price.")
     ] = None
@@ -82,6 +89,10 @@ class EvalConfig(Frozen):
         ),
     ] = ()
     """`gemini:MODEL[@URL]` or `openai:MODEL@URL`; empty for the mode's own judge."""
+    effort: Annotated[Effort, Field(description="How much the policy thinks, where its server has such a setting.")] = (
+        ""
+    )
+    judge_effort: Annotated[Effort, Field(description="How much the judges think; the mode's own by default.")] = ""
     seen: Annotated[
         tuple[Path, ...],
         CommandOption(
@@ -129,6 +140,44 @@ class EvalConfig(Frozen):
             part="max_turn_tokens",
         ),
     ] = Sampling()
+    sampling_of: Annotated[
+        Literal["", "drtulu"],
+        Field(description="A named sampling of the policy in place of the three options: drtulu."),
+    ] = ""
+    probe: Annotated[bool, CommandOption("no_probe", NO_PROBE_HELP, bool, False, parse=not_)] = True
+    """Ask policy, judges and search engine for one token before the first call that costs more."""
+    retry: RetryPolicy = RetryPolicy()
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether answering costs anything."""
+        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
+
+    def preset(self) -> Self:
+        """The settings with the named sampling in its place; raises ConfigError where another is given beside it."""
+        if not self.sampling_of:
+            return self
+        if self.sampling not in (Sampling(), SAMPLINGS[self.sampling_of]):
+            raise ConfigError(
+                f"--sampling-of {self.sampling_of} names the sampling; leave --temperature, --top-p and "
+                "--max-turn-tokens out."
+            )
+        return self.model_copy(update={"sampling": SAMPLINGS[self.sampling_of]})
+
+
+class EvalConfig(EvalSettings):
+    """An evaluation run."""
+
+    benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
+    data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
+    fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
+    ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
+    stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
+    out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
+    answers_from: Annotated[
+        Path | None,
+        Field(description="Judge the answers of that run, with its examples and epochs, and answer no question."),
+    ] = None
     shard: Annotated[
         tuple[int, int], CommandOption("shard", "Run part I of N: I/N.", str, "1/1", parse=parse_shard)
     ] = (1, 1)
@@ -139,18 +188,15 @@ class EvalConfig(Frozen):
         CommandOption("ray", "Split the run into N parts on a Ray cluster; 0 runs it here.", int, 0, lowest=0),
     ] = 0
     """The number of parts that run on a Ray cluster; 0 for a run in this process."""
-    probe: Annotated[bool, CommandOption("no_probe", NO_PROBE_HELP, bool, False, parse=not_)] = True
-    """Ask policy, judges and search engine for one token before the first call that costs more."""
-    retry: RetryPolicy = RetryPolicy()
-
-    @property
-    def asks_a_model(self) -> bool:
-        """Whether answering costs anything."""
-        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
 
     @property
     def folder(self) -> Path:
         return self.out or Path("runs") / "eval" / f"{self.benchmark}-{self.mode}"
+
+    @property
+    def makes_answers(self) -> bool:
+        """Whether a policy answers in this run; else the answers are those of a file or of another run."""
+        return not self.policy.startswith(GIVEN) and self.stage != "verdicts" and self.answers_from is None
 
     def check(self) -> None:
         """Raise ConfigError where two settings contradict each other."""
@@ -179,7 +225,21 @@ class EvalConfig(Frozen):
             raise ConfigError("the policy expert knows the questions of the almanac alone. Use another --policy.")
 
 
+def effort_of(config: EvalSettings, rules: Rules) -> Effort:
+    """How much the judges think: as the settings say, else as the mode does, for the mode's own judge."""
+    return config.judge_effort or ("" if config.judges else rules.effort)
+
+
+def fact_judges(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
+    """The judge of citations, where FACT is asked for and the mode has another one for it."""
+    return (at_its_provider(rules.fact_judge),) if config.fact and rules.fact_judge and not config.judges else ()
+
+
 def default_judges(rules: Rules) -> tuple[str, ...]:
     """The mode's own judge at its provider's address; empty where no model judges."""
-    named = f"gemini:{rules.judge}" if rules.judge.startswith("gemini") else f"openai:{rules.judge}@{OPENAI_URL}"
-    return (named,) if rules.judge else ()
+    return (at_its_provider(rules.judge),) if rules.judge else ()
+
+
+def at_its_provider(model: str) -> str:
+    """A judge's name as the command line writes it, at its provider's address."""
+    return f"gemini:{model}" if model.startswith("gemini") else f"openai:{model}@{OPENAI_URL}"

@@ -20,6 +20,7 @@ def build_case_judges(
     planned: PlannedEvaluation,
     models: Sequence[ChatModel],
     *,
+    fact_model: ChatModel | None = None,
     verdicts: Journal[VerdictRecord],
     timing: Timing,
     check: Callable[[], None],
@@ -28,7 +29,7 @@ def build_case_judges(
     """One for each judge; without judges one that asks no model."""
     read = partial(read_page, toolbox) if FETCH_PAGE in toolbox.names else None
     slots = asyncio.Semaphore(planned.config.judge_concurrency)
-    if planned.config.fact and read is None and planned.config.mode != "drtulu":
+    if planned.config.fact and read is None and not planned.loaded.rules.is_drtulu:
         raise ConfigError(
             "--fact reads the pages that a report cites, and these tools cannot. Give --tools a file with "
             'backend = "web" and fetch_page = true, or use --mode drtulu, which checks against the snippets shown.'
@@ -43,6 +44,7 @@ def build_case_judges(
             timing=timing,
             slots=slots,
             check_budget=check,
+            fact_model=fact_model,
             read_page=read,
             prices=planned.prices,
         )

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricem_agent.config.tools import ToolsConfig, load_tools_config
-from rubricem_agent.evals.benchmark import Loaded
+from rubricem_agent.config.tools import ToolsConfig, parse_tools, shown_tools
+from rubricem_agent.evals.benchmark import Benchmark, Loaded
 from rubricem_agent.evals.dataset import DataPaths
 from rubricem_agent.evals.given_answers import GivenAnswers
 from rubricem_agent.evals.rehearsal import rehearse
@@ -14,11 +14,12 @@ from rubricem_agent.evals.seen_examples import find_seen, seen_keys, without_see
 from rubricem_agent.evals.subsets import choose, refuse_incomplete
 from rubricem_agent.evals.suite import find_benchmark, load_benchmark, rules_for
 from rubricem_agent.model_names import GIVEN
-from rubricem_agent.wiring.eval_config import EvalConfig
+from rubricem_agent.wiring.eval_config import EvalConfig, effort_of, fact_judges
 from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
 from rubricem_agent.wiring.hub_files import fetched
 from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, search_sha256
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
+from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_benchmark
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.episode import EpisodeLimits
@@ -39,9 +40,8 @@ def read_seen(path: Path) -> Collection[str]:
     return seen_keys(path)
 
 
-def search_costs(settings: Path | None, calls: int) -> list[ModelCost]:
+def search_costs(tools: ToolsConfig, calls: int) -> list[ModelCost]:
     """The cost of so many searches, each by the dearer tool and none from the cache; empty where no search is paid."""
-    tools = load_tools_config(settings) if settings else ToolsConfig()
     if not tools.asks_engines:
         return []
     dearer = max((tools.google_search, tools.snippet_search), key=lambda search: search.dollars)
@@ -65,6 +65,7 @@ class PlannedEvaluation(NamedTuple):
     judge_models: tuple[str, ...]
     prices: Mapping[str, Price]
     """The list, and what the settings say in its place."""
+    tools: ToolsConfig
     given: GivenAnswers | None = None
     """The answers, where they come from a file."""
 
@@ -76,12 +77,28 @@ class PlannedEvaluation(NamedTuple):
         epochs = self.config.epochs
         costs = rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
         # Every answer makes all its calls.
-        searched = search_costs(self.config.tools, EpisodeLimits().max_calls * len(ids) * epochs) if policy else []
+        searched = search_costs(self.tools, EpisodeLimits().max_calls * len(ids) * epochs) if policy else []
         return [*costs[:1], *searched, *costs[1:]]
+
+    @property
+    def headline(self) -> str:
+        """The run in one line: what is measured, by whose rules, on which examples, and what is searched."""
+        manifest = self.manifest
+        searched = manifest.agent.search
+        search = f"searches: {searched}" if searched else "answers as given"
+        return (
+            f"{manifest.title}, {manifest.label}, {len(manifest.inputs.ids)} examples ({manifest.inputs.subset}); "
+            f"{search}"
+        )
 
     def notes(self) -> list[str]:
         """Warnings about settings without effect, as sentences."""
         notes = []
+        if self.config.makes_answers and self.tools.searches == "almanac" and not self.loaded.benchmark.is_almanac:
+            notes.append(
+                f"{self.manifest.title} is answered from the almanac, an invented world: the number says nothing of "
+                "what the policy finds in the real one."
+            )
         if self.config.prompts and not self.loaded.grader.prompts:
             notes.append(
                 f"{self.manifest.benchmark} is scored without a judge in mode {self.manifest.mode}: --prompts does "
@@ -90,9 +107,12 @@ class PlannedEvaluation(NamedTuple):
         judge = self.loaded.rules.judge
         day, successor = SHUT_DOWN.get(judge, ("", ""))
         if day and not self.config.judges and self.config.stage != "answers":
+            is_gone = day <= datetime.now(UTC).date().isoformat()
+            today = self.loaded.benchmark.leaderboard
+            newer = f", or take --mode leaderboard, judged by {today.judge} since {today.since}" if today else ""
+            when = "was shut down on" if is_gone else "will be shut down on"
             notes.append(
-                f"the judge {judge} is shut down from {day} on ({successor} is its successor): name another with "
-                "--judge."
+                f"the judge {judge} {when} {day} ({successor} is its successor): name another with --judge{newer}."
             )
         wanted = self.loaded.benchmark.drtulu_ids
         if wanted and self.config.mode == "drtulu" and not (self.config.ids or self.config.answers_from):
@@ -117,14 +137,16 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     Raises:
         UsageError: an input is wrong or missing, or two settings contradict each other.
     """
+    config = config.preset()
     config.check()
-    find_benchmark(config.benchmark)
+    benchmark = find_benchmark(config.benchmark)
     rules = rules_for(config.benchmark, config.mode)
     source = read_manifest(config.answers_from) if config.answers_from is not None else None
     if source is not None:
         config = _judging_only(config, source)
+    tools = _tools(config, benchmark)
     policy, judges = model_names(config, rules)
-    prices = prices_of(config, policy, *judges)
+    prices = prices_of(config, policy, *judges, *map(judge_model, fact_judges(config, rules)))
     paths = DataPaths(fetched(config.data) if config.data else None, config.criteria, config.references)
     loaded = load_benchmark(
         config.benchmark,
@@ -134,16 +156,18 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
         with_fact=config.fact,
         prompts=config.prompts,
     )
+    guidance = benchmark.guidance if config.guidance else ""
     manifest = EvaluationManifest(
         benchmark=config.benchmark,
         title=loaded.benchmark.title,
         mode=config.mode,
         rules=rules,
         judges=judge_names(config, rules),
+        judge_effort=effort_of(config, rules) if rules.judge else "",
         prompt_hash=loaded.grader.prompt_hash,
         prompts=config.prompts if loaded.grader.official else "",
         inputs=_inputs(config, loaded, source),
-        agent=source.agent if source is not None else _agent(config),
+        agent=source.agent if source is not None else _agent(config, tools, guidance=guidance),
         epochs=config.epochs,
         seed=config.seed,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -153,7 +177,12 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     if config.policy.startswith(GIVEN) and config.stage != "verdicts":
         given = GivenAnswers.read(Path(config.policy.removeprefix(GIVEN)))
         given.refuse_unknown([example.id for example in loaded.examples], ids=loaded.benchmark.ids)
-    return PlannedEvaluation(config, loaded, manifest, judges, prices, given)
+    return PlannedEvaluation(config, loaded, manifest, judges, prices, tools, given)
+
+
+def _tools(config: EvalConfig, benchmark: Benchmark) -> ToolsConfig:
+    """The tools of a run. Where nobody answers they read pages alone, and any will do."""
+    return tools_of_benchmark(config.tools, benchmark) if config.makes_answers else parse_tools(config.tools or OFFLINE)
 
 
 class _AnswerOption(NamedTuple):
@@ -185,26 +214,28 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
         _AnswerOption("reuse", default.reuse, config.reuse, agent.reuse),
         _AnswerOption("bank", "", str(config.bank or ""), agent.bank),
         _AnswerOption("attempts", default.attempts, config.attempts, agent.attempts),
+        _AnswerOption("effort", "", config.effort, agent.effort),
     ]
     for name, value in default.sampling:
         recorded = getattr(agent.sampling, name, value)
         options.append(_AnswerOption(name.replace("_", "-"), value, getattr(config.sampling, name), recorded))
     options.append(_AnswerOption("epochs", default.epochs, config.epochs, source.epochs))
     if not config.fact:  # FACT may read pages with other tools
-        options.append(_AnswerOption("tools", "", str(config.tools or ""), agent.search))
+        options.append(_AnswerOption("tools", "", shown_tools(config.tools), agent.tools))
     for option in options:
         if option.given not in (option.default, option.recorded):
             raise ConfigError(
                 f"--{option.name} is {option.given}; the answers of {config.answers_from} were made with "
-                f"{option.recorded}, and are judged as they are. Leave --{option.name} out."
+                f"{option.recorded or 'none'}, and are judged as they are. Leave --{option.name} out."
             )
     return config.model_copy(update={"policy": agent.policy, "epochs": source.epochs, "stage": "verdicts"})
 
 
 def _inputs(config: EvalConfig, loaded: Loaded, source: EvaluationManifest | None) -> Inputs:
-    inputs = choose(
-        loaded, config.subset, limit=config.limit, ids_file=fetched(str(config.ids)) if config.ids else None
-    )
+    ids = str(config.ids or "")
+    if loaded.rules.mode == "paper" and config.subset == "mode" and config.limit is None and source is None:
+        ids = ids or loaded.benchmark.drtulu_ids
+    inputs = choose(loaded, config.subset, limit=config.limit, ids_file=fetched(ids) if ids else None)
     if source is not None:
         inputs = _answered(config, source.inputs, chosen=inputs)
     for path in config.seen:
@@ -245,16 +276,19 @@ def _answered(config: EvalConfig, source: Inputs, *, chosen: Inputs) -> Inputs:
     return chosen
 
 
-def _agent(config: EvalConfig) -> Agent:
+def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
     return Agent(
         policy=config.policy,
         policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
         style=config.style,
-        search=str(config.tools or "offline corpus"),
+        tools=shown_tools((config.tools or OFFLINE) if config.makes_answers else config.tools),
+        search=tools.searched if config.makes_answers else "",
         search_sha256=search_sha256(config.tools),
         reuse=config.reuse,
         bank=str(config.bank or ""),
         bank_sha256=bank_sha256(config.bank if config.reuse == "cross" else None),
         attempts=config.attempts,
+        guidance=guidance,
+        effort=config.effort,
         sampling=config.sampling if config.asks_a_model and config.stage != "verdicts" else None,
     )

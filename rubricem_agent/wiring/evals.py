@@ -10,22 +10,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricem_agent.config.judge import JudgeConfig
-from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.evals.budget import check_budget
 from rubricem_agent.evals.cases import case_keys
-from rubricem_agent.evals.limited_tools import LimitedToolbox
+from rubricem_agent.evals.limited_tools import LimitedToolbox, RealWorldToolbox
 from rubricem_agent.evals.resumed_run import settle_manifest
 from rubricem_agent.evals.runner import Listener, Runner
 from rubricem_agent.evals.scoring import EvaluationLogs, score_run
 from rubricem_agent.wiring.eval_answerer import build_answerer
-from rubricem_agent.wiring.eval_config import default_judges
+from rubricem_agent.wiring.eval_config import default_judges, fact_judges
 from rubricem_agent.wiring.eval_judges import build_case_judges
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.models import JUDGE_KEY, POLICY_KEY, build_judge, naming
 from rubricem_agent.wiring.probe import Probe, model_probes, require_answers, search_probes
 from rubricem_agent.wiring.stored_runs import read_parts, write_scores
-from rubricem_agent.wiring.tools import open_tools
-from rubricem_env.llm.chat import ChatModel
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
+from rubricem_env.llm.chat import ChatModel, Effort
+from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.limits.limiter import LimiterOf, own_limiter
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.usage import Meter, SpendLimits
@@ -101,35 +102,42 @@ async def _drive(
     judges = (config.judges or default_judges(planned.loaded.rules)) if is_asked else ()
     # Policy and judges stand on the command line: their user has named their hosts.
     environ = naming(naming(environ, POLICY_KEY, config.policy), JUDGE_KEY, *judges)
-    models: tuple[ChatModel, ...] = ()
-    judge_meter = Meter()
-    if judges:
-        ceilings = SpendLimits(dollars=config.budget)
-        built = build_judge(
-            JudgeConfig(judge=judges[0], also=judges[1:], ceilings=ceilings), environ, prices=planned.prices
-        )
-        models = built.models
-        judge_meter = built.meter
+    rules = planned.loaded.rules
+    fact = fact_judges(config, rules) if judges else ()
+    models, judge_meter = _open_judges(planned, environ, judges, effort=planned.manifest.judge_effort)
+    fact_models, fact_meter = _open_judges(planned, environ, fact, effort=rules.fact_effort)
     async with AsyncExitStack() as stack:
-        for model in models:
+        for model in (*models, *fact_models):
             stack.push_async_callback(model.aclose)
-        tools = load_tools_config(config.tools) if config.tools is not None else ToolsConfig()
-        opened = await stack.enter_async_context(open_tools(tools, environ, limiter_of=limiter_of))
+        tools = planned.tools
+        named = naming(environ, TOKEN_VARIABLE, config.tools) if url_host(config.tools) else environ
+        opened = await stack.enter_async_context(open_tools(tools, named, limiter_of=limiter_of))
         toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
-        answerer, meter = build_answerer(planned, toolbox, environ=environ, stack=stack)
+        is_free = planned.loaded.benchmark.is_almanac or tools.searches == "almanac"
+        searched = toolbox if is_free else RealWorldToolbox(toolbox)
+        answerer, meter = build_answerer(planned, searched, environ=environ, stack=stack)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
         spent_on_answers = sum(record.dollars or 0.0 for record in paid)
         spent_on_verdicts = sum(record.dollars or 0.0 for record in verdicts.records)
         spent = spent_on_answers + spent_on_verdicts
-        check = partial(check_budget, config.budget, spent_before=spent, meters=(judge_meter, meter))
+        check = partial(check_budget, config.budget, spent_before=spent, meters=(judge_meter, fact_meter, meter))
         timing = Timing.real(config.seed)
         runner = Runner(
             planned.loaded,
             answers,
             answerer=answerer,
-            judges=build_case_judges(planned, models, verdicts=verdicts, timing=timing, check=check, toolbox=toolbox),
+            judges=build_case_judges(
+                planned,
+                models,
+                fact_model=next(iter(fact_models), None),
+                verdicts=verdicts,
+                timing=timing,
+                check=check,
+                toolbox=toolbox,
+            ),
             concurrency=config.concurrency,
+            guidance=planned.manifest.agent.guidance,
             check_budget=check,
             clock=time.monotonic,
             listener=listener,
@@ -141,6 +149,18 @@ async def _drive(
             await require_answers(_probes(planned, keys, logs=logs, judges=judges, tools=tools, environ=environ))
         await runner.run(keys, config.stage)
         return runner
+
+
+def _open_judges(
+    planned: PlannedEvaluation, environ: Mapping[str, str], names: tuple[str, ...], *, effort: Effort
+) -> tuple[tuple[ChatModel, ...], Meter]:
+    """The models behind the names, and the meter of their cost."""
+    if not names:
+        return (), Meter()
+    ceilings = SpendLimits(dollars=planned.config.budget)
+    config = JudgeConfig(judge=names[0], also=names[1:], ceilings=ceilings, effort=effort)
+    built = build_judge(config, environ, prices=planned.prices)
+    return built.models, built.meter
 
 
 def _probes(

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from pydantic.main import IncEx
 
-from rubricem_agent.config.tools import load_tools_config
+from rubricem_agent.config.tools import parse_tools
 from rubricem_agent.model_names import LOCAL
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.wiring.memory import open_existing_bank
@@ -42,15 +42,17 @@ def policy_sha256(policy: str) -> str:
     return hashlib.sha256("".join(f"{path.name} {sha256(path)}\n" for path in files).encode()).hexdigest()
 
 
-def search_sha256(settings: Path | None) -> str:
-    """Hash of what decides the search results: settings, corpus and record; empty for the shipped corpus.
+def search_sha256(tools: str) -> str:
+    """Hash of what decides the results of the tools that a command names; empty for the shipped corpus.
+
+    It covers the settings, the corpus and the record.
 
     Raises:
         ConfigError: the settings, or a file that they name, cannot be read.
     """
-    if settings is None:
+    if tools in ("", "offline"):
         return ""
-    config = load_tools_config(settings)
+    config = parse_tools(tools)
     digest = hashlib.sha256(config.model_dump_json(exclude=dict(_WITHOUT_EFFECT)).encode())
     for key, path in (("corpus", config.corpus), ("replay", config.replay)):
         if path is not None:
@@ -58,7 +60,7 @@ def search_sha256(settings: Path | None) -> str:
                 content = open_index(path).manifest.sha256.encode() if path.is_dir() else path.read_bytes()
                 digest.update(f"\0{key}\0".encode() + content)
             except OSError as cause:
-                where = f"the {key} of {settings} cannot be read: {path}"
+                where = f"the {key} of {tools} cannot be read: {path}"
                 raise ConfigError(f"{where}: {cause.strerror}. Correct its path there.") from cause
     return digest.hexdigest()
 

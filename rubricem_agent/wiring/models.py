@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import SecretStr
 
@@ -18,7 +18,9 @@ from rubricem_agent.model_names import (
     ANTHROPIC,
     ANTHROPIC_URL,
     GEMINI,
+    GEMINI_BATCH,
     LOCAL,
+    OPENAI,
     OPENAI_URL,
     RESPONSES,
     RULES,
@@ -38,7 +40,7 @@ from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.reflections import ReflectionJudge
 from rubricem_env.judge.rules.rules_judge import RulesJudge
-from rubricem_env.llm.chat import ChatModel
+from rubricem_env.llm.chat import ChatModel, Effort
 from rubricem_env.llm.hosts import LOOPBACK, refuse_plain_http, url_host
 from rubricem_env.llm.keys import Redactor, read_secret, redactor_of
 from rubricem_env.llm.limits.limiter import Limiter
@@ -150,22 +152,22 @@ def tool_key(variable: str, environ: Mapping[str, str], *, url: str, home: str =
 
 
 def connect_chat_model(
-    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float, effort: Effort = ""
 ) -> tuple[ChatModel, Redactor]:
     """A chat model at Gemini or at another server, and a redactor of its key; `role` is for messages.
 
     Raises:
-        ConfigError: a key is missing.
+        ConfigError: a key is missing, or the backend has no such effort.
         MissingExtraError: the backend's package is not installed.
     """
     if spec.backend == GEMINI:
         secret = google_key_for(spec.url, environ, own=own_key, who=f"the {role} gemini:{spec.model}")
         with requires_extra("judge", f"the Gemini {role}"):
             from rubricem_env.llm.gemini import GeminiModel
-        gemini = GeminiModel(spec.model, secret, base_url=spec.url or None, timeout=timeout)
+        gemini = GeminiModel(spec.model, secret, base_url=spec.url or None, timeout=timeout, effort=effort)
         return gemini, redactor_of([secret])
     connected = (
-        _connect_served(spec._replace(url=url), environ, own_key=own_key, role=role, timeout=timeout)
+        _connect_served(spec._replace(url=url), environ, own_key=own_key, role=role, timeout=timeout, effort=effort)
         for url in spec.urls
     )
     models, keys = zip(*connected, strict=True)
@@ -173,7 +175,7 @@ def connect_chat_model(
 
 
 def _connect_served(
-    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float
+    spec: ModelSpec, environ: Mapping[str, str], *, own_key: str, role: str, timeout: float, effort: Effort
 ) -> "tuple[OpenAICompatibleModel, SecretStr | None]":
     """A model behind one of the three wires, and its key."""
     with requires_extra("judge", f"a served {role}"):
@@ -182,13 +184,25 @@ def _connect_served(
         from rubricem_env.llm.wires.messages_wire import MessagesWire
         from rubricem_env.llm.wires.responses_wire import ResponsesWire
         from rubricem_env.llm.wires.wire import Wire
+    refuse_effort(spec, effort, role=role)
     wires: dict[str, Wire] = {RESPONSES: ResponsesWire(), ANTHROPIC: MessagesWire()}
     wire = wires.get(spec.backend, ChatWire())
     home = _ANTHROPIC_HOST if spec.backend == ANTHROPIC else _OPENAI_HOST
     url = spec.url or (ANTHROPIC_URL if spec.backend == ANTHROPIC else OPENAI_URL)
     key, variable = key_for(url, environ, own=own_key, who=role, home=home)
-    model = OpenAICompatibleModel(spec.model, url, key=key, key_variable=variable, timeout=timeout, wire=wire)
+    model = OpenAICompatibleModel(
+        spec.model, url, key=key, key_variable=variable, timeout=timeout, wire=wire, effort=effort
+    )
     return model, key
+
+
+def refuse_effort(spec: ModelSpec, effort: Effort, *, role: str) -> None:
+    """Raise ConfigError where an effort is set for a backend that has no such setting."""
+    if effort and spec.backend not in (GEMINI, GEMINI_BATCH, OPENAI, RESPONSES):
+        raise ConfigError(
+            f"the effort of the {role} is {effort}, and {spec.backend} has no such setting here; gemini, openai and "
+            "responses have one. Leave it out."
+        )
 
 
 def build_policy(
@@ -201,6 +215,7 @@ def build_policy(
         MissingExtraError: the backend's package is not installed.
     """
     spec = parse_policy(config.policy)
+    refuse_effort(spec, config.effort, role="policy")
     meter = Meter(config.ceilings, prices=list_prices() if prices is None else prices)
     if spec.backend == SCRIPTED:
 
@@ -214,7 +229,7 @@ def build_policy(
         return _local_policy(spec, config), meter
     timing = Timing.real()
     service = Service(spec.model, Limiter(config.rates, timing), meter, timing, config.retry)
-    return _served_policy(spec, environ, service=service, timeout=config.timeout), meter
+    return _served_policy(spec, environ, service=service, timeout=config.timeout, effort=config.effort), meter
 
 
 def system_of(policy: str) -> str:
@@ -245,14 +260,17 @@ def _local_policy(spec: ModelSpec, config: PolicyConfig) -> Policy:
     )
 
 
-def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float) -> Policy:
+def _served_policy(
+    spec: ModelSpec, environ: Mapping[str, str], *, service: Service, timeout: float, effort: Effort
+) -> Policy:
     if spec.backend == GEMINI:
         # A policy's address is written by hand: Google's key goes to Google alone.
         own = {name: value for name, value in environ.items() if not spec.url or name not in _GEMINI_KEYS}
         secret = google_key_for(spec.url, own, own=POLICY_KEY, who=f"the policy gemini:{spec.model}")
         with requires_extra("judge", "the Gemini policy"):
             from rubricem_agent.policy.gemini import GeminiPolicy
-        return GeminiPolicy(spec.model, secret, service=service, base_url=spec.url or None, timeout=timeout)
+        url = spec.url or None
+        return GeminiPolicy(spec.model, secret, service=service, base_url=url, timeout=timeout, effort=effort)
     folder = Path(spec.tokenizer).expanduser()
     if spec.backend == VLLM and not folder.is_dir():
         raise ConfigError(
@@ -260,7 +278,7 @@ def _served_policy(spec: ModelSpec, environ: Mapping[str, str], *, service: Serv
         )
     with requires_extra("judge", "a served policy"):
         from rubricem_agent.policy.openai_compatible import OpenAICompatiblePolicy
-    server, _ = _connect_served(spec, environ, own_key=POLICY_KEY, role="policy", timeout=timeout)
+    server, _ = _connect_served(spec, environ, own_key=POLICY_KEY, role="policy", timeout=timeout, effort=effort)
     if spec.backend != VLLM:
         return OpenAICompatiblePolicy(server, service)
     with requires_extra("local", "a policy in token mode"):
@@ -308,7 +326,8 @@ def build_judge(
                 f"ceilings.dollars is {config.ceilings.dollars:g}, and the price of the judge {spec.model} is unknown. "
                 "Set ceilings.tokens instead."
             )
-        model, redactor = connect_chat_model(spec, environ, own_key=JUDGE_KEY, role="judge", timeout=config.timeout)
+        settings: dict[str, Any] = {"role": "judge", "timeout": config.timeout, "effort": config.effort}
+        model, redactor = connect_chat_model(spec, environ, own_key=JUDGE_KEY, **settings)
         models.append(
             MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor, hedge_after=config.hedge_after)
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rubricem_agent.config.teacher import TeacherConfig
-from rubricem_agent.config.tools import ToolsConfig, load_tools_config
+from rubricem_agent.config.tools import ToolsConfig, parse_tools
 from rubricem_agent.data.base import Teacher, Trace
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
@@ -22,13 +22,23 @@ from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.model_names import DIRECTORY, GEMINI_BATCH, SCRIPTED, ModelSpec, parse_teacher
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.prompting import agent_prompt
-from rubricem_agent.wiring.models import TEACHER_KEY, connect_chat_model, google_key_for, naming, requires_extra
+from rubricem_agent.wiring.input_hashes import search_sha256
+from rubricem_agent.wiring.models import (
+    TEACHER_KEY,
+    connect_chat_model,
+    google_key_for,
+    naming,
+    refuse_effort,
+    requires_extra,
+)
 from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_agent.wiring.prices import list_prices
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
-from rubricem_agent.wiring.tools import open_tools
+from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_questions
+from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.chat import ChatRequest
+from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.limits.limiter import Limiter, LimiterOf, own_limiter
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.limits.timing import Timing
@@ -47,7 +57,7 @@ if TYPE_CHECKING:
 
 
 _JOURNAL_FILE = "journal.jsonl"
-_SHAPING = {"flat", "faults", "seed", "temperature", "max_rounds", "max_tokens", "max_output_tokens"}
+_SHAPING = {"flat", "faults", "seed", "temperature", "effort", "max_rounds", "max_tokens", "max_output_tokens"}
 """The settings that a trace depends on, beside the teacher."""
 _BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
 """Teachers that take a whole round of requests at once."""
@@ -58,6 +68,17 @@ def read_questions(config: TeacherConfig) -> QuestionFile:
     """The questions of a run, up to its limit."""
     questions = read_question_file(config.questions or shipped_questions_path())
     return questions._replace(tasks=questions.tasks[: config.limit])
+
+
+def tools_of(config: TeacherConfig, questions: QuestionFile) -> ToolsConfig:
+    """The tools of a run; the almanac's own questions need none named.
+
+    Raises:
+        UsageError: questions about the real world would be answered from the almanac, unasked.
+    """
+    if all(task.id in questions.almanac for task in questions.tasks):
+        return parse_tools(config.tools or OFFLINE)
+    return tools_of_questions(config.tools, questions=f"the questions of {config.questions}")
 
 
 def prompts_of(config: TeacherConfig) -> TeacherPrompts:
@@ -105,8 +126,10 @@ def teach(
     environ = naming(environ, TEACHER_KEY, config.teacher)
     is_scripted = parse_teacher(config.teacher).backend == SCRIPTED
     prompt_hash = "" if is_scripted else prompts_of(config).hash
-    shards = split_shards(config, read_questions(config))
-    _keep_settings(config, prompt_hash)
+    questions = read_questions(config)
+    tools = tools_of(config, questions)
+    shards = split_shards(config, questions)
+    _keep_settings(config, prompt_hash, tools)
     if len(shards) == 1:
         traces = asyncio.run(write_shard(*shards[0], environ, on_trace=on_trace))
     else:
@@ -130,10 +153,11 @@ def teach(
     return harvested
 
 
-def _keep_settings(config: TeacherConfig, prompt_hash: str) -> None:
+def _keep_settings(config: TeacherConfig, prompt_hash: str, tools: ToolsConfig) -> None:
     """Write what a trace depends on beside the journals, or compare it with that of the traces that are there."""
     path = config.out / SETTINGS_FILE
-    settings = json.dumps({**config.model_dump(mode="json", include=_SHAPING), "prompt": prompt_hash})
+    searched = {"search": tools.searched, "search_sha256": search_sha256(config.tools)}
+    settings = json.dumps({**config.model_dump(mode="json", include=_SHAPING), "prompt": prompt_hash, **searched})
     if path.exists() and any(config.out.rglob(_JOURNAL_FILE)):
         refuse_other_run(config.out, path.read_text(encoding="utf-8"), settings)
     with writing(path, MAKE_ROOM):
@@ -177,10 +201,11 @@ async def write_shard(
         if on_trace is not None:
             on_trace(trace)
 
-    tools = load_tools_config(config.tools) if config.tools else ToolsConfig()
+    tools = parse_tools(config.tools or OFFLINE)
+    named = naming(environ, TOKEN_VARIABLE, config.tools) if url_host(config.tools) else environ
     teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
     probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)] if config.probe else []
-    async with aclosing(teacher), open_tools(tools, environ, limiter_of=limiter_of) as opened:
+    async with aclosing(teacher), open_tools(tools, named, limiter_of=limiter_of) as opened:
         generation = Generation(
             teacher,
             opened.toolbox,
@@ -219,6 +244,7 @@ def _build_teacher(
 ) -> Teacher:
     if spec.backend == SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
+    refuse_effort(spec, config.effort, role="teacher")
     prompts = prompts_of(config)
     timing = Timing.real(config.seed)
     if spec.backend == DIRECTORY:
@@ -234,7 +260,9 @@ def _build_teacher(
             meter.book(PURPOSE, spec.model, usage=usage)
             keep_usage(config.out, meter)
 
-        carrier = GeminiBatch(spec.model, key, timing=timing, base_url=spec.url or None, spend=spend)
+        carrier = GeminiBatch(
+            spec.model, key, timing=timing, base_url=spec.url or None, spend=spend, effort=config.effort
+        )
         return BatchTeacher(
             config.out / "batches",
             prompts=prompts,
@@ -243,7 +271,9 @@ def _build_teacher(
             close=carrier.aclose,
             affordable=partial(_affordable, model=spec.model, meter=meter),
         )
-    model, redactor = connect_chat_model(spec, environ, own_key=TEACHER_KEY, role="teacher", timeout=config.timeout)
+    model, redactor = connect_chat_model(
+        spec, environ, own_key=TEACHER_KEY, role="teacher", timeout=config.timeout, effort=config.effort
+    )
     metered = MeteredModel(model, limiter=Limiter(config.rates, timing), meter=meter, redactor=redactor)
     return ChatTeacher(metered, prompts, timing=timing, retry=RetryPolicy())
 

@@ -108,6 +108,8 @@ async def open_tools(
                 limiter_of=limiter_of,
                 store=(store or open_cache(config)) if config.cache.enabled else None,
             )
+        elif config.backend == "none":
+            own = LocalToolbox()
         else:
             own = (
                 offline_toolbox(open_corpus(config.corpus, config.embedder_path))

@@ -16,6 +16,10 @@ The model ended it, the token limit was reached, the server refused, or anything
 """
 
 
+Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh"]
+"""How much a reasoning model thinks before it replies; empty leaves it to the provider. Not every model has each."""
+
+
 class ChatRequest(NamedTuple):
     """One question to a model."""
 
@@ -30,6 +34,7 @@ class ChatRequest(NamedTuple):
     max_output_tokens: int = 8192
     seed: int | None = None
     top_p: float | None = None
+    effort: Effort = ""
 
 
 ABORTED = "the server ended the reply before the model did"

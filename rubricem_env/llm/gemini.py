@@ -10,8 +10,8 @@ from google import genai
 from google.genai import errors, types
 from pydantic import SecretStr, ValidationError
 
-from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.chat import ChatReply, ChatRequest, Finish
+from rubricem_env.domain.errors import ConfigError, ModelError
+from rubricem_env.llm.chat import ChatReply, ChatRequest, Effort, Finish
 from rubricem_env.llm.http_failures import ContextOverflow, says_overflow, status_error
 from rubricem_env.llm.keys import Redactor
 from rubricem_env.llm.limits.retry import parse_retry_after
@@ -19,6 +19,7 @@ from rubricem_env.llm.usage import Usage
 
 MAX_REPLY_BYTES = 20_000_000
 """The most bytes of a whole reply, or of a whole stream."""
+_LEVELS = ("minimal", "low", "medium", "high", "xhigh")
 _OVERFLOW = "exceeds the maximum number of tokens"
 _FINISH: Mapping[str, Finish | None] = {
     "FINISH_REASON_UNSPECIFIED": None,
@@ -93,12 +94,34 @@ def typed_failures(redactor: Redactor = str) -> Iterator[None]:
         ) from None
 
 
+def thinking_of(effort: Effort) -> types.ThinkingConfig | None:
+    """Gemini's setting of an effort; None leaves it to the provider.
+
+    Raises:
+        ConfigError: Gemini has no such level.
+    """
+    if not effort:
+        return None
+    if effort not in _LEVELS:
+        raise ConfigError(f"effort is {effort}, and Gemini's levels are {', '.join(_LEVELS)}. Choose one of these.")
+    return types.ThinkingConfig(thinking_level=types.ThinkingLevel(effort.upper()))
+
+
 class GeminiModel:
     """One model of the Gemini API, or of any server that speaks it."""
 
-    def __init__(self, model: str, key: SecretStr, *, base_url: str | None = None, timeout: float = 300.0) -> None:
+    def __init__(
+        self,
+        model: str,
+        key: SecretStr,
+        *,
+        base_url: str | None = None,
+        timeout: float = 300.0,
+        effort: Effort = "",
+    ) -> None:
         """`timeout` is in seconds, for one call."""
         self.name = model
+        self._thinking = thinking_of(effort)
         self._client, self._transport = open_client(key, base_url=base_url, timeout=timeout)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -115,6 +138,7 @@ class GeminiModel:
             seed=request.seed,
             response_mime_type="application/json" if request.schema else None,
             response_schema=request.schema,
+            thinking_config=self._thinking,
         )
         with typed_failures():
             response = await self._client.aio.models.generate_content(

@@ -14,7 +14,7 @@ import httpx2
 from pydantic import BaseModel, SecretStr, TypeAdapter
 
 from rubricem_env.domain.errors import ModelError
-from rubricem_env.llm.chat import ChatReply, ChatRequest, Delta
+from rubricem_env.llm.chat import ChatReply, ChatRequest, Delta, Effort
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.http_failures import WEB_PAGE, ContextOverflow, is_web_page, says_overflow, status_error
 from rubricem_env.llm.keys import redact_failure, redactor_of
@@ -63,14 +63,18 @@ class OpenAICompatibleModel:
         key_variable: str = "",
         timeout: float = 300.0,
         wire: Wire | None = None,
+        effort: Effort = "",
     ) -> None:
         """`timeout` is in seconds of silence; local servers often want no key. `wire` is chat completions by default.
+
+        `effort` is sent with every chat; a model that does not take it refuses the request.
 
         `key_variable` names the environment variable of the key, for the message of a refusal. Redirects are not
         followed: a key must not wander.
         """
         self.name = model
         self.wire = wire or ChatWire()
+        self._effort = effort
         self._redactor = redactor_of([key] if key else [])
         self._key_variable = key_variable
         self._models: asyncio.Task[list[ServedModel]] | None = None
@@ -91,7 +95,7 @@ class OpenAICompatibleModel:
         Raises:
             ModelError: a rate limit, an outage, a broken connection, a reply that is no completion, or a refusal.
         """
-        body = self.wire.body(request, [("user", request.prompt)])
+        body = self.wire.body(self._with_effort(request), [("user", request.prompt)])
         body[self.wire.limit_name] = request.max_output_tokens
         reply = await self._post(self.wire.path, body, self.wire.read)
         return reply if reply.model else reply.model_copy(update={"model": self.name})
@@ -102,7 +106,7 @@ class OpenAICompatibleModel:
 
     def stream_chat(self, request: ChatRequest, messages: Sequence[Message]) -> AsyncGenerator[Delta, None]:
         """The deltas of one reply to these messages, in place of the request's prompt; as `stream` otherwise."""
-        body = {**self.wire.body(request, messages), **self.wire.when_streamed}
+        body = {**self.wire.body(self._with_effort(request), messages), **self.wire.when_streamed}
         return self._stream(self.wire.path, body, self.wire, request.max_output_tokens)
 
     def stream(self, path: str, body: Mapping[str, Any], *, max_tokens: int) -> AsyncGenerator[Delta, None]:
@@ -140,6 +144,9 @@ class OpenAICompatibleModel:
         async with aclosing(self._stream(path, body, wire, max_tokens)) as deltas:
             async for delta in deltas:
                 yield delta
+
+    def _with_effort(self, request: ChatRequest) -> ChatRequest:
+        return request if request.effort or not self._effort else request._replace(effort=self._effort)
 
     def _in_dialect(self, body: Mapping[str, Any]) -> dict[str, Any]:
         renamed = ((self._dialect.get(name, name), value) for name, value in body.items())

@@ -21,6 +21,10 @@ CONVENTION = "convention"
 """The attribute under which a convention document claims a duty about its domain."""
 
 
+ALMANAC_URL = "https://almanac.example/"
+"""Begins the address of every document of an almanac."""
+
+
 class Claim(NamedTuple):
     """A document says that the attribute of the subject has the value."""
 
@@ -45,7 +49,7 @@ class Draft(NamedTuple):
     @property
     def document(self) -> Document:
         """What search may serve."""
-        url = f"https://almanac.example/{self.id}"
+        url = f"{ALMANAC_URL}{self.id}"
         return Document(id=self.id, title=self.title, url=url, text=self.text, year=self.year, field=self.field)
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, refuse_other_than_file, validating
+from rubricem_env.llm.chat import Effort
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
 from rubricem_records.rollouts.sampling import Sampling
 
@@ -49,8 +50,13 @@ class Agent(Frozen):
     policy_sha256: Text = ""
     """The hash of a local model's files; empty for a model on a server."""
     style: Text = "scaffold"
+    tools: Text = ""
+    """What `--tools` names."""
     search: Text = ""
-    """The backend: web benchmarks drift with it and with the date."""
+    """What was searched, such as `web (gemini, semantic_scholar)`; empty where the answers were given.
+
+    Web benchmarks drift with it and with the date.
+    """
     search_sha256: Text = ""
     """The hash of the settings and the corpus of the search; empty for the shipped one."""
     reuse: Text = "none"
@@ -58,6 +64,10 @@ class Agent(Frozen):
     bank_sha256: Text = ""
     """The hash of the lessons that may be retrieved; empty without a bank."""
     attempts: Annotated[int, Field(ge=1)] = 1
+    guidance: Text = ""
+    """The line on the answer's form that stands after every question; empty for none, as in the official codes."""
+    effort: Effort = ""
+    """How much the policy was asked to think; empty for its provider's own."""
     sampling: Sampling | None = None
     """How the policy drew its text; none where no model wrote."""
 
@@ -73,6 +83,7 @@ class EvaluationManifest(Frozen):
     rules: Rules
     judges: tuple[Text, ...]
     """Each judge is BACKEND:MODEL[@URL], without the URL of the default service. Empty where no model judges."""
+    judge_effort: Effort = ""
     prompt_hash: Text
     prompts: Text = ""
     """The folder or package of the official judge prompts; empty where the judge is asked with our own."""
@@ -86,8 +97,9 @@ class EvaluationManifest(Frozen):
 
     @property
     def is_substituted(self) -> bool:
-        """Whether another judge than the mode's own is used: such numbers are not official."""
-        return bool(self.rules.judge) and any(judge_model(judge) != self.rules.judge for judge in self.judges)
+        """Whether another judge than the mode's own is used, or another effort: such numbers are not official."""
+        is_other = any(judge_model(judge) != self.rules.judge for judge in self.judges)
+        return bool(self.rules.judge) and (is_other or self.judge_effort != self.rules.effort)
 
     @property
     def has_own_prompts(self) -> bool:
@@ -96,8 +108,14 @@ class EvaluationManifest(Frozen):
 
     @property
     def label(self) -> str:
-        """The mode as it is printed beside every number: with a star for a substitute judge, and with whose prompts."""
-        return f"{self.mode}{'*' if self.is_substituted else ''}{', own prompts' if self.has_own_prompts else ''}"
+        """The mode as it is printed beside every number.
+
+        With a star for a substitute judge, whose prompts, and what was searched: each moves the number.
+        """
+        parts = [f"{self.mode}*" if self.is_substituted else self.mode]
+        parts += ["own prompts"] if self.has_own_prompts else []
+        parts += [self.agent.search.partition(" (")[0]] if self.agent.search else []
+        return ", ".join(parts)
 
 
 def judge_model(judge: str) -> str:

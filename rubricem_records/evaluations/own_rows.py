@@ -46,6 +46,22 @@ def own_rows(all_runs: Sequence[Scores], columns: Sequence[str]) -> list[Publish
     return rows
 
 
+def joined_row(runs: Sequence[Scores], columns: Sequence[str]) -> PublishedScores:
+    """The runs of one table as one row, whatever their judges; what each was made with stands in the flags."""
+    scores = {title_of(run): run.headline.score for run in runs}
+    values = [scores.get(column) for column in columns[:-1]]
+    measured = [value for value in values if value is not None]
+    # The last column is the mean of the others.
+    values.append(sum(measured) / len(measured) if len(measured) == len(values) else None)
+    flags = tuple(
+        f"{title_of(run)}: {run.manifest.label}, judge {run.headline.judge}, n {run.headline.graded} of {run.expected}"
+        for run in runs
+    )
+    agents = dict.fromkeys(map(agent_name, runs))
+    percents = tuple(None if value is None else 100 * value for value in values)
+    return PublishedScores(system=f"{OWN}{', '.join(agents)}", values=percents, flags=flags)
+
+
 def lifetime(judge: str) -> str:
     """A judge with the day until which it is served; the judge alone where no day is announced."""
     day, successor = SHUT_DOWN.get(judge, ("", ""))

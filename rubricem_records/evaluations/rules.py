@@ -6,8 +6,13 @@ from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.llm.chat import Effort
 
-EvaluationMode = Literal["official", "drtulu", "strict", "lenient"]
+EvaluationMode = Literal["official", "drtulu", "paper", "leaderboard", "strict", "lenient"]
+
+SearchKind = Literal["almanac", "web", "index", "tool server", "record", "closed book"]
+"""What an agent has searched: the shipped almanac, the web, documents of the user's own, what a tool server serves, a
+record of earlier calls, or nothing."""
 
 SubsetRule = Literal["simple_evals", "drtulu", "first"]
 """The published rule that draws a subset: simple-evals samples with seed 0, DR Tulu shuffles with seed 42."""
@@ -25,13 +30,30 @@ class Rules(Frozen):
     mode: EvaluationMode
     judge: Text
     """The model that the published numbers were made with; empty where no model judges."""
+    effort: Effort = ""
+    """How much that model thinks; empty leaves it to its provider."""
+    fact_judge: Text = ""
+    """The model that checks citations, where it is another one than the judge."""
+    fact_effort: Effort = ""
+    since: Text = ""
+    """The day from which the benchmark's maintainers judge so, where it is known."""
+    source: Text = ""
+    """Where they say so."""
+    shift: Text = ""
+    """What is known of how its numbers differ from those of the protocol before."""
+    leaves_out: tuple[Text, ...] = ()
+    """Ids of examples that the protocol does not score."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     max_output_tokens: Annotated[int, Field(ge=1)] = 2048
     tries: Annotated[int, Field(ge=1)] = 3
     """Replies requested before a question counts as unreadable."""
     batch_size: Annotated[int, Field(ge=1)] = 1
     clips_mean: bool = False
+    follows: Literal["official", "drtulu"] = "official"
+    """Whose prompts, questions and arithmetic the mode takes."""
     sampling: SubsetRule = "first"
+    size: Annotated[int, Field(ge=1)] | None = None
+    """Examples of the mode's own subset, drawn by `sampling`; None for all."""
     citations: CitationMode = "dropped"
     extraction: Extraction = "answer_tag"
     answer_format: AnswerFormat | None = None
@@ -41,6 +63,11 @@ class Rules(Frozen):
     def is_lenient(self) -> bool:
         """Whether replies are read by the official scorer's own parse, quirks included."""
         return self.mode == "lenient"
+
+    @property
+    def is_drtulu(self) -> bool:
+        """Whether it takes the prompts, questions and arithmetic of DR Tulu."""
+        return self.follows == "drtulu"
 
     @property
     def is_strict(self) -> bool:

@@ -38,6 +38,11 @@ def test_the_tree_of_the_repository_is_what_the_modules_say():
         assert page.read_text(encoding="utf-8") == tree.render(page), f"{page.name}: run `make docs-reference`"
 
 
+def test_the_table_of_the_papers_evaluations_is_what_the_code_runs():
+    evaluations = load("evaluations")
+    assert evaluations.PAGE.read_text(encoding="utf-8") == evaluations.render(), "run `make docs-reference`"
+
+
 def test_every_figure_is_what_its_script_draws(figures):
     drawn = {f"{figure().name}.svg": figure().render() for figure in figures.FIGURES}
     committed = {path.name: path.read_text(encoding="utf-8") for path in figures.FOLDER.iterdir()}

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from rubricem_agent.config.bank import HASHING, BankConfig
 from rubricem_agent.config.judge import JudgeConfig
-from rubricem_agent.config.tools import ToolsConfig, parse_tools
+from rubricem_agent.config.tools import ToolsConfig, almanac_unasked, parse_tools
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_agent.learn.drift import DriftSettings
 from rubricem_agent.model_names import RULES
@@ -137,6 +137,9 @@ class LocalConfig(RecipeSettings):
             raise ValueError(
                 "held_out_data is set without data; the almanac is evaluated on its own questions (held_out)"
             )
+        questions = f"the questions of {self.data}"
+        if self.data is not None and (problem := almanac_unasked(self.tools, questions=questions, key="tools")):
+            raise ValueError(problem)
         if self.data is not None and (self.held_out_judge.every or self.credit == "igpo"):
             raise ValueError(
                 "held_out_judge and credit igpo need the truth, which own questions have not; leave them out"

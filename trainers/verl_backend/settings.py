@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.sections import read_mapping
-from rubricem_agent.config.tools import ToolsConfig
+from rubricem_agent.config.tools import ToolsConfig, almanac_unasked
 from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.errors import ConfigError
@@ -125,6 +125,9 @@ class VerlSettings(RecipeSettings):
                 "there are no questions to train on; name a file in rubricem.questions, or train in the almanac with "
                 "rubricem.almanac={}"
             )
+        questions = f"the questions of {self.questions}"
+        if self.almanac is None and (problem := almanac_unasked(self.tools, questions=questions, key="rubricem.tools")):
+            raise ValueError(problem)
         return self
 
 

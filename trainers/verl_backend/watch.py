@@ -5,6 +5,7 @@ for each benchmark, which `rubricem eval` resumes.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import urllib.request
@@ -28,6 +29,8 @@ from .saved_steps import MARKER, marked_step, saved_steps
 Engine = Literal["vllm", "local"]
 _TRIES = 3
 """How often the evaluation of a checkpoint is begun before it is left out."""
+_FRAME = re.compile("[─│╭╮╰╯]")
+"""What Typer draws around a usage error."""
 _POLL_SECONDS, _START_SECONDS = 30.0, 1_800.0
 
 
@@ -85,6 +88,15 @@ class Watch(NamedTuple):
                 yield line
         shutil.rmtree(model, ignore_errors=True)
 
+    def refuse_unfit(self, benchmark: str) -> None:
+        """Plan an evaluation that calls no model; raises ConfigError with what `rubricem eval` says of its options."""
+        arguments = [benchmark, "--policy", "local:checkpoint", *self.options, "--dry-run", "--quiet"]
+        command = python_command("rubricem_agent.cli.main", "eval", *arguments)
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            said = " ".join(_FRAME.sub(" ", done.stderr).split())[-500:]
+            raise ConfigError(f"`rubricem eval {' '.join(arguments)}` ended with code {done.returncode}: {said}")
+
     def model(self, step: int) -> Path:
         """Where the merged model of a step is while the step is evaluated."""
         return self.run / "watch" / f"step-{step}" / "model"
@@ -108,8 +120,10 @@ def watch(given: Watch, report: Callable[[BenchmarkLine | str], None], *, once: 
 
     Raises:
         FileFormatError: the folder holds no run.
-        ConfigError: vLLM is not installed, or, with `once`, an evaluation fails.
+        ConfigError: vLLM is not installed, the options are not those of an evaluation, or, with `once`, one fails.
     """
+    for name in given.benchmarks:
+        given.refuse_unfit(name)
     if given.engine == "vllm" and shutil.which("vllm") is None:
         raise ConfigError("there is no command vllm here. Install vLLM, or play the model by --engine local.")
     tries: dict[int, int] = {}

@@ -1,6 +1,6 @@
 """The almanac: an invented world whose questions are graded by their truth, without a judge."""
 
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.benchmarks.researchrubrics import compliance
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
@@ -64,6 +64,8 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "truth"),
     official=official_rules(""),
+    searches=(*OR_FROM_MEMORY, "almanac"),
+    is_almanac=True,
     hub="shipped with rubricem",
     ids="id of the test questions",
 )

@@ -132,6 +132,7 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "accuracy", prompts=("browsecomp_plus",), is_binary=True),
     official=official_rules("Qwen/Qwen3-32B", temperature=0.7, tries=1, max_output_tokens=4096),
+    searches=("index", "tool server", "record"),
     hub=(
         "huggingface.co/datasets/Tevatron/browsecomp-plus, "
         "decrypted by the script of github.com/texttron/BrowseComp-Plus"

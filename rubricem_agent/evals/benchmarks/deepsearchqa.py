@@ -18,7 +18,7 @@ from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
 from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed, parse_json, read_form
-from rubricem_agent.evals.rules import official_rules
+from rubricem_agent.evals.rules import official_rules, paper_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -258,6 +258,7 @@ def _outcome(grade: Grade) -> Outcome:
     return Rating(*(count for name in Rating._fields if isinstance(count := grade.record[name], int)))
 
 
+OFFICIAL = official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192)
 BENCHMARK = Benchmark(
     name="deepsearchqa",
     title="DSQA",
@@ -266,7 +267,8 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(
         rules, grade, "fully_correct", total, texts=official_texts, prompts=("deepsearchqa",), is_binary=True
     ),
-    official=official_rules("gemini-2.5-flash", tries=1, max_output_tokens=8192),
+    official=OFFICIAL,
+    paper=paper_rules(OFFICIAL),
     hub="hf:google/deepsearchqa/DSQA-full.csv@b2623f8653065c2672de6d941fc5434cd652376c",
     guidance="If the question has several answers, give all of them in one \\boxed{}, separated by commas.",
     ids="example_id of the data file; row numbers from 0 where it has none",

@@ -11,10 +11,10 @@ from rubricem_agent.evals import grading
 from rubricem_agent.evals.benchmark import Benchmark
 from rubricem_agent.evals.benchmarks import drb_fact
 from rubricem_agent.evals.benchmarks.drb_data import DrbGold, load
-from rubricem_agent.evals.benchmarks.drb_race import score_or_error
+from rubricem_agent.evals.benchmarks.drb_race import NoTaskScore, score_or_reason
 from rubricem_agent.evals.benchmarks.drb_reply import parse_scores, read_scores
 from rubricem_agent.evals.reply_parsing import Unparsed
-from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, official_rules
+from rubricem_agent.evals.rules import GEMINI_PRO, drtulu_rules, leaderboard_rules, official_rules, paper_rules
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
 
@@ -61,9 +61,9 @@ def grade(case: grading.Case, grader: grading.Grader) -> grading.Asking[grading.
         criteria=gold.criteria.for_judge(),
     )
     (scores,) = yield (comparison,)
-    outcome = score_or_error(scores, gold.criteria, tries=grader.rules.tries)
-    if isinstance(outcome, str):
-        result = grader.excluded(outcome)
+    outcome = score_or_reason(scores, gold.criteria, tries=grader.rules.tries)
+    if isinstance(outcome, NoTaskScore):
+        result = grader.excluded(outcome.reason)
     else:
         # Two judges agree on who wins, hardly ever on a score of two decimals.
         labels = {name: "wins" if value > 0.5 else "loses" for name, value in outcome.dimensions.items()}
@@ -87,10 +87,23 @@ BENCHMARK = Benchmark(
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=RACE_PROMPTS),
+    leaderboard=leaderboard_rules(
+        OFFICIAL,
+        "gpt-5.5",
+        effort="medium",
+        fact_judge="gpt-5.4-mini",
+        fact_effort="low",
+        since="2026-05-11",
+        source="README of github.com/Ayanami0730/deep_research_bench; efforts: allenai/olmo-eval pull request 262",
+        shift="agreement with people on 200 articles: gpt-5.5 71.82 %, gemini-3.1-pro 70.58 %, between people 68.78 %; "
+        "the maintainers keep two leaderboards, since scores of the two judges do not compare",
+    ),
     fact_grader=lambda rules: grading.Grader(rules, grade, "overall_score", total, prompts=FACT_PROMPTS),
     official=OFFICIAL,
     # The official scorer unchanged, after cite tags became numbers.
     drtulu=drtulu_rules(OFFICIAL, citations="numbered", answer_format=AnswerFormat.SHORT),
+    # The paper: "long-form reports with citations".
+    paper=paper_rules(drtulu_rules(OFFICIAL, citations="numbered")),
     is_long=True,
     hub="github.com/Ayanami0730/deep_research_bench: query.jsonl, criteria.jsonl, reference.jsonl",
     guidance="Write the report in the language of the task.",

@@ -19,7 +19,7 @@ from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import RowId, json_lines, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
 from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
-from rubricem_agent.evals.rules import official_rules
+from rubricem_agent.evals.rules import leaderboard_rules, official_rules
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -159,13 +159,26 @@ def grade(case: Case, grader: Grader) -> Asking[Grade]:
     return Grade(total, total, metrics=metrics, labels=labels)
 
 
+OFFICIAL = official_rules("gemini-2.5-pro", tries=10, batch_size=50, max_output_tokens=65_536)
 BENCHMARK = Benchmark(
     name="drb2",
     title="DRB II",
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "total", prompts=("drb2",)),
-    official=official_rules("gemini-2.5-pro", tries=10, batch_size=50, max_output_tokens=65_536),
+    official=OFFICIAL,
+    leaderboard=leaderboard_rules(
+        OFFICIAL,
+        "gpt-5.5",
+        effort="medium",
+        max_output_tokens=32_768,
+        leaves_out=("112", "114"),
+        since="2026-10",
+        source="README of github.com/imlrz/DeepResearch-Bench-II at 7c7a9a8; judge since August 2026, the old one on "
+        "its branch gemini-25",
+        shift="agreement with people on 738 verdicts: gpt-5.5 91.19 % (kappa 0.80), gemini-3.1-pro 91.06 % (0.79); "
+        "nothing was published about the scores of both",
+    ),
     hub="github.com/imlrz/DeepResearch-Bench-II: tasks_and_rubrics.jsonl",
     ids="idx of the data file",
 )

@@ -192,7 +192,7 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[dict
 
     Officially: extract, deduplicate, read pages, validate. DR Tulu takes facts and pages from its own traces.
     """
-    if grader.rules.mode == "drtulu":
+    if grader.rules.is_drtulu:
         facts, pages = traced_citations(case)
     else:
         facts = yield from _extract(case, grader, language=language)
@@ -207,6 +207,7 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[dict
             official_parse=partial(parse_validation, num_facts=len(listed)),
             tries=MAX_TRIES,
             variant=language,
+            is_fact=True,
             page=pages[url][:PAGE_LIMIT],
             facts=numbered(listed),
         )
@@ -227,7 +228,7 @@ def check_citations(case: Case, grader: Grader, *, language: str) -> Asking[dict
 def _extract(case: Case, grader: Grader, *, language: str) -> Asking[FactsByUrl]:
     """The facts that the judge extracts; of several facts of one url those that it keeps, or all where it says none."""
     article = clean_urls(case.answer.text)
-    options: dict[str, Any] = {"tries": MAX_TRIES, "variant": language}
+    options: dict[str, Any] = {"tries": MAX_TRIES, "variant": language, "is_fact": True}
     (entries,) = yield (
         grader.question(
             "extract", "drb_extract", parse=read_facts, official_parse=parse_list, article=article, **options

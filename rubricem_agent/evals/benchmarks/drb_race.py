@@ -39,20 +39,29 @@ class TaskScore(NamedTuple):
     reference: ReportScore
 
 
-def score_or_error(scores: JsonValue | Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | str:
-    """The score, or why the task has none: it then leaves the mean, and is not a zero."""
+class NoTaskScore(NamedTuple):
+    """Why a task has no score: it then leaves the mean, and is not a zero."""
+
+    reason: str
+    """As the official row says it."""
+    raised: str = ""
+    """The exception type of the official arithmetic; empty where it was not reached."""
+
+
+def score_or_reason(scores: JsonValue | Unparsed, criteria: TaskCriteria, *, tries: int) -> TaskScore | NoTaskScore:
+    """The score, or why the task has none."""
     if isinstance(scores, Unparsed):
-        return f"Failed to get valid response after {tries} retries"
+        return NoTaskScore(f"Failed to get valid response after {tries} retries")
     if not criteria.criterions:
         missing = f"ID: {criteria.id} - Missing required criterions data, cannot calculate weighted scores"
-        return f"Error calculating scores: {missing}"
+        return NoTaskScore(f"Error calculating scores: {missing}", "ValueError")
     if not isinstance(scores, dict):
         kind = "str" if isinstance(scores, str) else "list"
-        return f"Error calculating scores: '{kind}' object has no attribute 'items'"
+        return NoTaskScore(f"Error calculating scores: '{kind}' object has no attribute 'items'", "AttributeError")
     try:
         return score_task(scores, criteria)
     except OverflowError as error:
-        return f"Error calculating scores: {error}"
+        return NoTaskScore(f"Error calculating scores: {error}", "OverflowError")
 
 
 def score_task(scores: Mapping[str, JsonValue], criteria: TaskCriteria) -> TaskScore:

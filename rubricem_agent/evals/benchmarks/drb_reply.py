@@ -5,6 +5,7 @@ text of any kind, the first balanced braces, the first brace to the last, and at
 pattern.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 
 from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, TaskCriteria
-from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
+from rubricem_agent.evals.reply_parsing import Unparsed, read_form
 from rubricem_env.domain.base import Frozen
 
 _FENCED = re.compile(r"```json(.*?)```", re.DOTALL)
@@ -80,11 +81,18 @@ def parse_scores(reply: str) -> JsonValue | Unparsed:
 
 
 def rescue_json(text: str) -> JsonValue | Unparsed:
-    """The first reading of the text that is JSON."""
+    """The first reading of the text that is JSON.
+
+    Braces nested too deeply for Python, and numbers too long for it, end the official search at once.
+    """
     for candidate in _candidates(text):
-        parsed = parse_json(candidate)
-        if not isinstance(parsed, Unparsed):
-            return parsed
+        try:
+            parsed: JsonValue = json.loads(candidate)
+        except json.JSONDecodeError:
+            continue
+        except (RecursionError, ValueError) as error:
+            return Unparsed(f"the official parse stops: {error}")
+        return parsed
     return _gather_by_pattern(text)
 
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from rubricem_agent.data.chatml import ChatTurn
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.dataset import Example, Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
 from rubricem_agent.evals.reply_parsing import Unparsed, parse_json, read_form
-from rubricem_agent.evals.rules import GPT, drtulu_rules, official_rules
+from rubricem_agent.evals.rules import GPT, drtulu_rules, official_rules, paper_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -78,7 +78,7 @@ def question_of(example: Example, grader: Grader) -> str:
 
     DR Tulu names the turns after patient and physician, and puts the question last.
     """
-    if grader.rules.mode != "drtulu":
+    if not grader.rules.is_drtulu:
         return example.prompt_text
     *earlier, last = example.turns or (ChatTurn(role="user", content=example.prompt_text),)
     if not earlier:
@@ -217,7 +217,7 @@ def grade(case: Case, grader: Grader) -> Asking[Grade]:
     gold = case.gold_as(HealthBenchGold)
     # DR Tulu's judge sees the conversation as its agent got it: one user turn.
     flat = (ChatTurn(role="user", content=question_of(case.example, grader)),)
-    turns = flat if grader.rules.mode == "drtulu" else case.example.turns or flat
+    turns = flat if grader.rules.is_drtulu else case.example.turns or flat
     conversation = render((*turns, ChatTurn(role="assistant", content=case.answer.text)))
     verdicts = yield tuple(
         grader.question(
@@ -248,7 +248,7 @@ def grade(case: Case, grader: Grader) -> Asking[Grade]:
 def total(grades: Sequence[Grade], rules: Rules) -> Totals:
     """The official means, clipped after averaging; those of DR Tulu are not clipped."""
     examples = [grade.metrics for grade in grades if grade.score is not None]
-    if rules.mode == "drtulu":
+    if rules.is_drtulu:
         metrics = drtulu_aggregate(examples)
     else:
         metrics = official_aggregate(examples, rng=np.random.RandomState(BOOTSTRAP_SEED))
@@ -257,18 +257,19 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
 
 # Officially asked without limit; ten tries end a judge that never gives a verdict.
 OFFICIAL = official_rules(GPT, temperature=0.5, tries=10, clips_mean=True, sampling="simple_evals")
+DRTULU = drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT)
 BENCHMARK = Benchmark(
     name="healthbench",
     title="HealthBench",
     answer_format=AnswerFormat.LONG,
     load=load,
-    grader=lambda rules: Grader(
-        rules, grade, "overall_score", total, prompts=_OF_DRTULU if rules.mode == "drtulu" else _OURS
-    ),
+    grader=lambda rules: Grader(rules, grade, "overall_score", total, prompts=_OF_DRTULU if rules.is_drtulu else _OURS),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000, answer_format=AnswerFormat.SHORT),
+    drtulu=DRTULU,
+    paper=paper_rules(DRTULU, size=1000),
     is_long=True,
     question=question_of,
+    searches=OR_FROM_MEMORY,
     hub="hf:openai/healthbench/2025-05-07-06-14-12_oss_eval.jsonl",
     guidance="Reply to the last message of the conversation as a careful medical assistant would.",
     ids="prompt_id of the data file",

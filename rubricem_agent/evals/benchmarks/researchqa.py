@@ -11,12 +11,12 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import json_array, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, numbered
 from rubricem_agent.evals.reply_parsing import Unparsed
-from rubricem_agent.evals.rules import drtulu_rules, official_rules
+from rubricem_agent.evals.rules import drtulu_rules, official_rules, paper_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -108,6 +108,7 @@ def grade(case: Case, grader: Grader) -> Asking[Grade]:
 
 
 OFFICIAL = official_rules("gpt-4.1-mini-2025-04-14", batch_size=OFFICIAL_BATCH, citations="numbered")
+DRTULU = drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH)
 BENCHMARK = Benchmark(
     name="researchqa",
     title="ResearchQA",
@@ -115,8 +116,10 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "coverage", prompts=("researchqa",)),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, batch_size=DRTULU_BATCH),
+    drtulu=DRTULU,
+    paper=paper_rules(DRTULU, size=756),
     is_long=True,
+    searches=OR_FROM_MEMORY,
     hub="hf:realliyifei/ResearchQA/test.json@87cdd81df0c5ea96de293859233e8e64dac3d168",
     guidance="Answer in about 250 words, with citations.",
     ids="id of the data file",

@@ -16,7 +16,7 @@ from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import FileRow, json_lines, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader
 from rubricem_agent.evals.reply_parsing import Unparsed, as_number, parse_json, read_form
-from rubricem_agent.evals.rules import GEMINI_PRO, official_rules
+from rubricem_agent.evals.rules import GEMINI_PRO, official_rules, paper_rules
 from rubricem_env.domain.base import Frozen, Text, UnitScore
 from rubricem_env.domain.trajectory import AnswerFormat
 
@@ -151,13 +151,15 @@ def _by_axis(rubrics: Sequence[WeightedCriterion], scores: Sequence[float | None
     return {axis: compliance(own, weights) for axis, (own, weights) in axes.items() if max(weights) > 0}
 
 
+OFFICIAL = official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered")
 BENCHMARK = Benchmark(
     name="researchrubrics",
     title="ResearchRubrics",
     answer_format=AnswerFormat.LONG,
     load=load,
     grader=lambda rules: Grader(rules, grade, "compliance", prompts=("researchrubrics",)),
-    official=official_rules(GEMINI_PRO, max_output_tokens=8192, citations="numbered"),
+    official=OFFICIAL,
+    paper=paper_rules(OFFICIAL),
     is_long=True,
     hub="hf:ScaleAI/researchrubrics/processed_data.jsonl",
     ids="sample_id of the data file",

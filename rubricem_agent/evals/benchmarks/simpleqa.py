@@ -11,12 +11,12 @@ from functools import partial
 
 from pydantic import Field
 
-from rubricem_agent.evals.benchmark import Benchmark
+from rubricem_agent.evals.benchmark import OR_FROM_MEMORY, Benchmark
 from rubricem_agent.evals.dataset import Gold
 from rubricem_agent.evals.files import csv_rows, rows_loader
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, Totals
 from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed
-from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules, paper_rules
 from rubricem_agent.evals.scoring_error import ScoringError
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -109,6 +109,7 @@ def total(grades: Sequence[Grade], rules: Rules) -> Totals:
 
 
 OFFICIAL = official_rules(GPT, temperature=0.5, tries=1, sampling="simple_evals")
+DRTULU = drtulu_rules(OFFICIAL, max_output_tokens=1000)
 BENCHMARK = Benchmark(
     name="simpleqa",
     title="SimpleQA",
@@ -116,7 +117,9 @@ BENCHMARK = Benchmark(
     load=load,
     grader=lambda rules: Grader(rules, grade, "correct", total, prompts=("simpleqa",), is_binary=True),
     official=OFFICIAL,
-    drtulu=drtulu_rules(OFFICIAL, max_output_tokens=1000),
+    drtulu=DRTULU,
+    paper=paper_rules(DRTULU, size=1000),
+    searches=OR_FROM_MEMORY,
     hub="openaipublic.blob.core.windows.net/simple-evals/simple_qa_test_set.csv",
     guidance=SHORT_GUIDANCE,
 )

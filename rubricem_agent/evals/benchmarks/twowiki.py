@@ -11,7 +11,7 @@ from rubricem_agent.evals.benchmarks.drtulu_short_answer import yes_no_grader
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_array, load_short_form, read_row, read_utf8
 from rubricem_agent.evals.grading import Asking, Case, Grade, Grader, mean_metrics
-from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules, paper_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import AnswerFormat
@@ -64,13 +64,14 @@ def exact_match_grade(case: Case, grader: Grader) -> Asking[Grade]:
 
 def make_grader(rules: Rules) -> Grader:
     """The official strings, or DR Tulu's judge."""
-    if rules.mode == "drtulu":
+    if rules.is_drtulu:
         return yes_no_grader(rules)
     return Grader(
         rules, exact_match_grade, "em", lambda grades, rules: mean_metrics(grades) or {"em": None}, is_binary=True
     )
 
 
+DRTULU = drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000)
 BENCHMARK = Benchmark(
     name="twowiki",
     title="2Wiki",
@@ -78,7 +79,9 @@ BENCHMARK = Benchmark(
     load=load,
     grader=make_grader,
     official=official_rules(""),
-    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
+    drtulu=DRTULU,
+    # The paper judges by a model; the official score is exact match.
+    paper=paper_rules(DRTULU, size=1000),
     hub="github.com/Alab-NII/2wikimultihop",
     guidance=SHORT_GUIDANCE,
     ids="_id of the official file; row numbers from 0 of DR Tulu's",

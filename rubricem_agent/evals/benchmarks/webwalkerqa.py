@@ -18,7 +18,7 @@ from rubricem_agent.evals.benchmarks.drtulu_short_answer import yes_no_grader
 from rubricem_agent.evals.dataset import DataPaths, Dataset, Example, Gold, required
 from rubricem_agent.evals.files import assemble, json_lines, load_short_form, read_numbered, read_utf8
 from rubricem_agent.evals.reply_parsing import NO_VERDICT, Unparsed, read_choice
-from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules
+from rubricem_agent.evals.rules import GPT, SHORT_GUIDANCE, drtulu_rules, official_rules, paper_rules
 from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_records.evaluations.rules import Rules
@@ -106,11 +106,12 @@ def total(grades: Sequence[grading.Grade], rules: Rules) -> grading.Totals:
 
 def make_grader(rules: Rules) -> grading.Grader:
     """The official judge, or DR Tulu's."""
-    if rules.mode == "drtulu":
+    if rules.is_drtulu:
         return yes_no_grader(rules)
     return grading.Grader(rules, grade, "overall", total, prompts=("webwalkerqa",), is_binary=True)
 
 
+DRTULU = drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000)
 BENCHMARK = Benchmark(
     name="webwalkerqa",
     title="WebWalker",
@@ -118,7 +119,8 @@ BENCHMARK = Benchmark(
     load=load,
     grader=make_grader,
     official=official_rules("gpt-4", tries=1),
-    drtulu=drtulu_rules(official_rules(GPT, tries=1), max_output_tokens=1000),
+    drtulu=DRTULU,
+    paper=paper_rules(DRTULU),
     hub="huggingface.co/datasets/callanwu/WebWalkerQA: split main, as JSON Lines",
     guidance=SHORT_GUIDANCE,
 )

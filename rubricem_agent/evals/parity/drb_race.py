@@ -3,7 +3,7 @@
 from pydantic import JsonValue
 
 from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, TaskCriteria
-from rubricem_agent.evals.benchmarks.drb_race import score_or_error
+from rubricem_agent.evals.benchmarks.drb_race import NoTaskScore, score_or_reason
 from rubricem_agent.evals.benchmarks.drb_reply import parse_scores
 from rubricem_agent.evals.parity.recorded_judge import RecordedJudge
 from rubricem_agent.evals.parity.unit import Unit
@@ -14,10 +14,12 @@ MAX_TRIES = 10
 
 def recorded_task(criteria: TaskCriteria, judge_replies: tuple[Text, ...], max_retries: int = MAX_TRIES) -> object:
     judge = RecordedJudge(judge_replies)
-    outcome = score_or_error(judge.first_parsed(parse_scores, tries=max_retries), criteria, tries=max_retries)
+    outcome = score_or_reason(judge.first_parsed(parse_scores, tries=max_retries), criteria, tries=max_retries)
     row: dict[str, object] = {"id": criteria.id}
-    if isinstance(outcome, str):
-        return {"result": row | {"error": outcome}, "weighted": None, "judge_calls": judge.calls}
+    if isinstance(outcome, NoTaskScore):
+        # A recording has the row of the official driver, or what its arithmetic raises.
+        raised = {"error": outcome.raised} if outcome.raised else {}
+        return {"result": row | {"error": outcome.reason}, "weighted": None, "judge_calls": judge.calls, **raised}
     weighted = {
         name: {
             "dims": {f"{dimension}_weighted_avg": average for dimension, average in report.averages.items()},

@@ -30,6 +30,7 @@ class ChatWire:
             "temperature": request.temperature,
             "top_p": request.top_p,
             "seed": request.seed,
+            "reasoning_effort": request.effort or None,
         }
         if request.schema is not None:
             shape = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}

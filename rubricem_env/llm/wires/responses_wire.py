@@ -37,6 +37,7 @@ class ResponsesWire:
             "temperature": request.temperature,
             "top_p": request.top_p,
             "store": False,
+            "reasoning": {"effort": request.effort} if request.effort else None,
         }
         if request.schema is not None:
             shape = {"name": request.schema.__name__, "strict": True, "schema": request.schema.model_json_schema()}

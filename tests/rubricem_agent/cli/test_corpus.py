@@ -70,12 +70,12 @@ def test_two_hundred_questions_at_once_lose_none(built):
 
 def test_an_evaluation_notices_that_the_index_has_changed(built, tmp_path):
     index, *_ = built
-    before = search_sha256(index)
+    before = search_sha256(str(index))
     run("corpus", "build", tmp_path / "docs", "-o", index)
-    assert search_sha256(index) == before
+    assert search_sha256(str(index)) == before
     (tmp_path / "docs" / "notes.md").write_text("# Owls\n\nThe red owl sleeps by night.")
     run("corpus", "build", tmp_path / "docs", "-o", index)
-    assert search_sha256(index) != before
+    assert search_sha256(str(index)) != before
 
 
 def test_a_folder_that_is_no_index_is_one_sentence(tmp_path):

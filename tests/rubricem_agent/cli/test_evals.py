@@ -20,6 +20,7 @@ from rubricem_env.testing.servers import ModelServer
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "benchmarks" / "healthbench.synthetic.jsonl"
 RUNNER = CliRunner()
+HEALTHBENCH = ("healthbench", "--data", SAMPLE, "--any-version", "--tools", "offline")
 
 
 def call(*arguments: object):
@@ -36,7 +37,7 @@ def test_the_almanac_runs_offline_by_its_name_with_and_without_the_word_run(tmp_
 
 
 def test_a_dry_run_counts_calls_and_money_and_writes_nothing(tmp_path):
-    result = call("healthbench", "--data", SAMPLE, "--any-version", "--dry-run", "--out", tmp_path / "run")
+    result = call(*HEALTHBENCH, "--dry-run", "--out", tmp_path / "run")
 
     # 3 + 4 + 5 + 6 items, twice.
     assert " 36 " in result.output
@@ -300,7 +301,15 @@ def test_the_dry_run_counts_all_searches_at_the_price_of_the_dearer_tool(tmp_pat
 
 def test_the_dry_run_names_the_models_without_a_price(tmp_path):
     result = call(
-        "healthbench", "--data", SAMPLE, "--any-version", "--dry-run", "--judge", "openai:own@http://x.example"
+        "healthbench",
+        "--data",
+        SAMPLE,
+        "--any-version",
+        "--tools",
+        "offline",
+        "--dry-run",
+        "--judge",
+        "openai:own@http://x.example",
     )
 
     assert "No price is known of own." in result.output
@@ -311,6 +320,6 @@ def test_the_dry_run_names_the_models_without_a_price(tmp_path):
 )
 def test_the_dry_run_takes_a_price_by_model(price, shown):
     judge = ("--judge", "openai:own@http://x.example")
-    result = call("healthbench", "--data", SAMPLE, "--any-version", "--dry-run", *judge, "--price", price)
+    result = call(*HEALTHBENCH, "--dry-run", *judge, "--price", price)
 
     assert shown in f"{result.output}{result.exception}"

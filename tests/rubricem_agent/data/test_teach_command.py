@@ -17,7 +17,7 @@ from rubricem_agent.data.chatml import read_samples
 from rubricem_agent.data.question_files import QuestionFile
 from rubricem_agent.model_names import parse_teacher
 from rubricem_agent.wiring.teacher_data import split_shards, teach
-from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError
+from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimits
 from rubricem_env.world.expert_faults import Faults
@@ -183,3 +183,24 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_resumes(tmp_path: Path
     assert str(full.exception).startswith(f"cannot write to {tmp_path}")
     assert str(full.exception).endswith("Make room, then run the same command again to resume.")
     assert "2 traces: 2 accepted, 0 rejected" in again.output
+
+
+def test_questions_of_ones_own_need_tools_and_a_folder_keeps_to_them(tmp_path: Path) -> None:
+    own = tmp_path / "own.jsonl"
+    own.write_text(json.dumps({"id": "q1", "question": "Who was the first person on the Moon?"}) + "\n")
+    model = ["--teacher", "openai:t@http://127.0.0.1:9/v1", "--questions", str(own)]
+    for command in (["teach", "--yes", "--out", str(tmp_path / "run")], ["dry-run"]):
+        refused = RUN.invoke(data_app, [*command, *model]).exception
+        assert isinstance(refused, UsageError)
+        assert f"the questions of {own} are about the real world, and no tools are named" in str(refused)
+    said = RUN.invoke(data_app, ["dry-run", *model, "--tools", "web"])
+    assert said.exit_code == 0, said.output
+
+    taught = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "almanac"), "--limit", "1"])
+    assert "Searches: almanac." in taught.output
+    replay = tmp_path / "replay.toml"
+    replay.write_text(f'replay = "{own}"\n')
+    other = RUN.invoke(data_app, ["teach", "--out", str(tmp_path / "almanac"), "--limit", "1", "--tools", str(replay)])
+    assert isinstance(other.exception, UsageError)
+    assert "belongs to a run with other settings" in str(other.exception)
+    assert "record (own.jsonl)" in str(other.exception)

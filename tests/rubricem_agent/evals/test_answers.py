@@ -41,7 +41,7 @@ def test_the_searches_of_a_part_wait_at_the_limiters_that_it_was_given(tmp_path,
         tools = tmp_path / "tools.toml"
         tools.write_text(f'[tools]\nbackend = "web"\ngoogle_search = {{engine = "plain", url = "{url}/search"}}\n')
         config = EvalConfig(
-            benchmark="almanac", policy="expert", limit=1, tools=tools, out=tmp_path / "run", probe=False
+            benchmark="almanac", policy="expert", limit=1, tools=str(tools), out=tmp_path / "run", probe=False
         )
         asyncio.run(run_evaluation(plan_run(config), limiter_of=limiter_of))
     assert set(asked) == {"google_search", "snippet_search"}

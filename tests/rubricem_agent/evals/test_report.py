@@ -200,8 +200,8 @@ def test_a_number_says_whose_prompts_its_judge_was_asked_with(almanac):
     own = almanac.model_copy(update={"manifest": judged})
     official = almanac.model_copy(update={"manifest": judged.model_copy(update={"prompts": "checkouts"})})
 
-    assert (own.manifest.label, official.manifest.label) == ("official, own prompts", "official")
-    assert almanac.manifest.label == "official"  # no judge, no prompts
+    assert (own.manifest.label, official.manifest.label) == ("official, own prompts, almanac", "official, almanac")
+    assert almanac.manifest.label == "official, almanac"  # no judge, no prompts
     page = render_page(summarize([own]))
     assert "own prompts: the judge was asked in our words" in page
     assert "<td>prompt_hash</td><td>abc</td>" in page
@@ -216,7 +216,7 @@ def test_an_average_holds_no_two_kinds_of_prompts(almanac):
     official = almanac.model_copy(update={"manifest": judged.model_copy(update={"prompts": "checkouts"})})
     runs = [as_benchmark(own, "healthbench", 0.1), as_benchmark(official, "researchqa", 0.2)]
 
-    assert [one.label for one in summarize(runs).averages] == ["official, own prompts", "official"]
+    assert [one.label for one in summarize(runs).averages] == ["official, own prompts, almanac", "official, almanac"]
 
 
 def asked(scores: Scores, *, prompts: str, per_example: dict[str, float], judge: str = "gpt-4") -> Scores:

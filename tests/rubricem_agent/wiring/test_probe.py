@@ -47,6 +47,7 @@ def test_an_evaluation_whose_judge_has_no_server_answers_no_question(tmp_path):
     data.write_text('metadata,problem,answer\n"{}",Q?,A\n')
     with serve_loopback(policy) as url:
         run = ("eval", "simpleqa", "--data", data, "--any-version", "--policy", f"openai:m@{url}/v1", "--judge", judge)
+        run += ("--tools", "offline")
         result = invoke(*run, "--out", tmp_path / "run")
     assert "the judge judge at 127.0.0.1" in str(result.exception)
     assert "Is the server running" in str(result.exception)

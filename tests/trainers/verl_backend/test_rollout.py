@@ -171,7 +171,7 @@ async def test_an_outage_of_search_pauses_the_run_as_one_of_the_judge_does(model
 async def test_an_episode_whose_search_stayed_away_is_lost_and_says_so(model_folder, tokenizer):
     service = FakeService()
     service.wait_for_search = Patience(0, 0.001).wait
-    episodes = runner(model_folder, service, almanac=None, questions="q.jsonl")
+    episodes = runner(model_folder, service, almanac=None, questions="q.jsonl", tools={"backend": "offline"})
     await episodes._tools()
     episodes._searches[0]._tool = Engine(ERROR)
     episodes._searches[0]._failures = AWAY

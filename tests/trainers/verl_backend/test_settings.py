@@ -8,11 +8,19 @@ from trainers.verl_backend.settings import read_section
 
 
 def test_the_defaults_are_the_papers():
-    settings = read_section({"questions": "a.jsonl"})
+    settings = read_section({"questions": "a.jsonl", "tools": {"backend": "web"}})
     assert (settings.credit, settings.meta_policy, settings.window) == ("stages", True, 3)
     assert settings.matrix == PAPER_MATRIX
     assert (settings.limits.max_calls, settings.limits.max_tokens, settings.bank.retrieval.top_k) == (10, 18_432, 2)
     assert (settings.reflection.total_tokens, settings.reflection.new_tokens) == (26_624, 2_048)
+
+
+@pytest.mark.parametrize("tools", [{}, {"cache": {"entries": 5}}])
+def test_questions_about_the_real_world_are_not_searched_in_the_almanac_unasked(tools):
+    with pytest.raises(ConfigError, match=r"a\.jsonl are about the real world, and rubricem\.tools names no backend"):
+        read_section({"questions": "a.jsonl", "tools": tools})
+    assert read_section({"questions": "a.jsonl", "tools": {"backend": "offline"}}).tools.searches == "almanac"
+    assert read_section({"almanac": {}}).tools.searches == "almanac"
 
 
 BELOW = [[1, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]

@@ -92,6 +92,8 @@ def test_a_failed_command_and_a_wrong_folder_are_one_sentence(run, tmp_path):
     failed = evaluate(run, "--", "--mode", "nonsense")
     assert isinstance(failed.exception, ConfigError)
     assert "ended with code" in str(failed.exception)
+    assert "simpleqa" in (said := str(evaluate(run, "--eval", "simpleqa").exception))
+    assert "are about the real world, and no tools are named" in said  # before the first checkpoint
     assert "holds no metrics.jsonl" in str(evaluate(tmp_path / "nowhere").exception)
     assert "there is no benchmark 'nosuch'" in str(evaluate(run, "--eval", "nosuch").exception)
     (run / watching.MARKER).write_text("x")

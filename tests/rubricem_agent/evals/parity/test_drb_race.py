@@ -1,9 +1,11 @@
 import json
 
+import pytest
 from pydantic import JsonValue
 
 from rubricem_agent.evals.benchmarks.drb_data import DIMENSIONS, RaceCriterion, TaskCriteria
 from rubricem_agent.evals.parity.drb_race import recorded_task
+from rubricem_agent.evals.parity.replay import RecordedCase, replay_case
 
 CRITERIA = TaskCriteria(
     id=1,
@@ -41,3 +43,37 @@ def test_a_score_too_large_for_a_float_carries_an_error() -> None:
     outcome = recorded_task(CRITERIA, (json.dumps(reply(entry("A", 10**400, 1))),))
 
     assert outcome["result"].keys() == {"id", "error"}
+
+
+def recorded(expected: dict[str, JsonValue], *, criteria: dict[str, JsonValue], reply: str) -> list[str]:
+    given = {"criteria": criteria, "judge_replies": [reply]}
+    return replay_case(RecordedCase(id="x", benchmark="drb_race", unit="task", input=given, expected=expected))
+
+
+@pytest.mark.parametrize("criterions", [{}, None])
+def test_a_task_without_criteria_agrees_with_the_row_and_with_what_the_official_arithmetic_raises(criterions) -> None:
+    criteria = {"id": 3, "dimension_weight": {}, "criterions": criterions}
+    missing = "ID: 3 - Missing required criterions data, cannot calculate weighted scores"
+    row = {"result": {"id": 3, "error": f"Error calculating scores: {missing}"}, "weighted": None, "judge_calls": 1}
+    for expected in (row, {"error": "ValueError"}):
+        assert recorded(expected, criteria=criteria, reply=json.dumps(reply())) == []
+    assert recorded({"error": "KeyError"}, criteria=criteria, reply=json.dumps(reply())) != []
+
+
+def test_dimensions_that_hold_nested_objects_score_zero() -> None:
+    nested = json.dumps({name: {"criteria": {"A": {"article_1_score": 9}}} for name in DIMENSIONS})
+    empty = {"dims": {}, "total": 0.0}
+    zeros = {"result": {"id": 1, **dict.fromkeys(DIMENSIONS, 0), "overall_score": 0}, "judge_calls": 1}
+    zeros |= {"weighted": {"target": empty, "reference": empty}}
+    criteria = CRITERIA.model_dump(mode="json")
+    # Of two objects in one text the official parse takes the first whose braces balance.
+    for text in (nested, f"So: {nested}", f"So: {nested} and {json.dumps(reply())}"):
+        assert recorded(zeros, criteria=criteria, reply=text) == []
+
+
+def test_braces_too_deep_and_numbers_too_long_for_python_end_the_official_search() -> None:
+    failed = {"result": {"id": 1, "error": "Failed to get valid response after 10 retries"}, "judge_calls": 10}
+    good = json.dumps(reply(entry("A", 7, 6)))
+    deep = '{"a":' * 5_000 + "1" + "}" * 5_000
+    for text in (deep + good, good.replace("7", "9" * 5_000)):
+        assert recorded(failed, criteria=CRITERIA.model_dump(mode="json"), reply=text) == []

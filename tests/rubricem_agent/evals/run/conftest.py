@@ -123,7 +123,10 @@ def make_config(tmp_path: Path, judge_url: str) -> Callable[..., EvalConfig]:
             "retry": RetryPolicy(attempts=1),
             "probe": False,
         }
-        return EvalConfig(**{**given, **changes})
+        settings = {**given, **changes}
+        if not str(settings["policy"]).startswith("file:") and "answers_from" not in changes:
+            settings.setdefault("tools", "offline")
+        return EvalConfig(**settings)
 
     return make
 

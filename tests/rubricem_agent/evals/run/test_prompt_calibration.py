@@ -40,7 +40,7 @@ def judged(run, make_config, tmp_path):
     silent = []
     app = ModelServer(lambda asked: "" if any(part in asked.prompt for part in silent) else differs(asked))
     with serve_loopback(app) as url:
-        settings = make_config("simpleqa", policy="scripted", judges=(f"openai:m@{url}/v1",))
+        settings = make_config("simpleqa", policy="scripted", tools="", judges=(f"openai:m@{url}/v1",))
 
         def plan(**changes):
             config = settings.model_copy(update=changes)

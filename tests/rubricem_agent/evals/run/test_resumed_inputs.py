@@ -29,10 +29,10 @@ def corpus(path: Path, text: str) -> Path:
     return path
 
 
-def tools(folder: Path, *, text: str = "The Tall Fox is 60 m wide.", more: str = "") -> Path:
+def tools(folder: Path, *, text: str = "The Tall Fox is 60 m wide.", more: str = "") -> str:
     path = folder / "tools.toml"
     path.write_text(f'corpus = "{corpus(folder / "corpus.jsonl", text)}"\n{more}')
-    return path
+    return str(path)
 
 
 def test_an_answer_that_was_corrected_in_place_is_not_mixed_with_the_old_ones(run, make_config, tmp_path):
@@ -82,7 +82,7 @@ def test_a_corpus_that_is_not_there_is_refused_before_anything_is_asked(tmp_path
     path.write_text('corpus = "nowhere.jsonl"\n')
 
     with pytest.raises(ConfigError, match=r"corpus of .*tools\.toml cannot be read: .*nowhere\.jsonl"):
-        plan_run(EvalConfig(benchmark="almanac", tools=path))
+        plan_run(EvalConfig(benchmark="almanac", tools=str(path)))
 
 
 def lesson(question: str) -> Reflection:
