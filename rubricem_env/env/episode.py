@@ -31,6 +31,8 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
+from rubricem_env.scaffold.validation import turn_violations
+from rubricem_env.scaffold.violation import Violation
 from rubricem_env.tools.render import (
     CAPS,
     ObservationCaps,
@@ -164,6 +166,11 @@ class Episode:
     def read(self) -> ParsedTrajectory:
         """The record with its stages, citations and violations; turns are not parsed again."""
         return parse_trajectory(self.trajectory, turns=self._turns)
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Those of the turns so far and of their order; once the episode is over, those of the whole record."""
+        return self.read().violations if self.is_over else tuple(turn_violations(self._turns))
 
     def emit(self, text: str, *, thought: str = "") -> Reply:
         """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.

@@ -105,6 +105,30 @@ def test_a_budget_truncates_and_does_not_terminate(env):
     assert info["violations"] == "no_action"
 
 
+def test_info_names_the_violations_of_the_whole_episode(env):
+    env.reset(seed=0)
+    info = env.step(ANSWER)[-1]
+    # The emission itself is well formed; its place in the episode is not.
+    assert info["violations"] == ""
+    assert info["episode_violations"] == "missing_think,missing_plan,answer_in_first_turn,missing_review"
+
+    env.reset(seed=0)
+    assert env.step("hm")[-1]["episode_violations"] == "no_action,missing_think"
+    middle = env.step(PLAN + CALL)[-1]
+    assert (middle["violations"], middle["episode_violations"]) == ("", "no_action,missing_think")
+    last = env.step(
+        f"<think>t</think><state_evaluation>s</state_evaluation>{REVIEW}<answer><cite id='S_9'>x</cite></answer>"
+    )
+    # Those of the record as a whole come last: the answer cites what no tool has shown.
+    assert last[-1]["episode_violations"] == "no_action,missing_think,unknown_citation"
+
+
+def test_a_budget_ends_an_episode_whose_missing_answer_is_named_at_the_end_alone(env):
+    env.reset(seed=0)
+    codes = [env.step("hm")[-1]["episode_violations"] for _ in range(2)]
+    assert ["missing_answer" in code for code in codes] == [False, True]
+
+
 def test_a_step_before_reset_is_refused(env):
     with pytest.raises(UsageError, match="call reset"):
         env.step(CALL)
