@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rubricem_agent.model_names import RULES
 from rubricem_env.domain.base import Frozen
-from rubricem_env.judge.ensemble import Combine
+from rubricem_env.judge.ensemble import Combine, Proposers
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.llm.limits.limiter import Rates
@@ -19,8 +19,10 @@ class JudgeConfig(Frozen):
     judge: str = RULES
     """`rules`, `gemini:MODEL` or `openai:MODEL@URL`."""
     also: tuple[str, ...] = ()
-    """Further judges, which score as an ensemble with the first."""
+    """Further judges, which score attempts and reflections as an ensemble with the first."""
     combine: Combine = "mean"
+    proposers: Proposers = "first"
+    """Which judges of an ensemble propose rubrics: the first that can, or `all`, whose rubrics are joined."""
     ask: AskSettings = AskSettings()
     settings: JudgeSettings = JudgeSettings()
     rates: Rates = Rates()

@@ -266,7 +266,6 @@ class BuiltJudge(NamedTuple):
 
     judge: Judge
     reflection_judge: ReflectionJudge
-    """The first judge named: reflections are not judged by ensembles."""
     meter: Meter
     models: tuple[ChatModel, ...]
 
@@ -305,8 +304,10 @@ def build_judge(
             MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor, hedge_after=config.hedge_after)
         )
         members.append(LLMJudge(models[-1], settings=config.ask, timing=timing))
-    judge: Judge = members[0] if len(members) == 1 else EnsembleJudge(members, combine=config.combine)
-    return BuiltJudge(judge, members[0], meter, tuple(models))
+    if len(members) == 1:
+        return BuiltJudge(members[0], members[0], meter, tuple(models))
+    judge = EnsembleJudge(members, combine=config.combine, proposers=config.proposers)
+    return BuiltJudge(judge, judge, meter, tuple(models))
 
 
 def build_embedder(name: str, path: Path | None = None) -> Embedder:
