@@ -48,6 +48,10 @@ class RecipeSettings(CreditSettings):
     references: ReferenceSettings = ReferenceSettings()
     window: Annotated[int, Field(ge=1)] = 3
     """Steps between a question and its repeat."""
+    repeats: bool = True
+    """Meet the questions of a window a second time, in every recipe, so that recipes differ in nothing else. false
+    meets each once an epoch: the paper's windows belong to its rubric bank, which two of its recipes are without.
+    """
 
     reflection: ReflectionSettings = ReflectionSettings()
 

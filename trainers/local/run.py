@@ -191,6 +191,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
             list(train),
             batch_size=config.questions_per_step,
             window=config.window,
+            repeats=config.repeats,
             rng=np.random.default_rng(config.seed),
         ),
         deferred=Deferred(reflect, ReflectionOutcome),

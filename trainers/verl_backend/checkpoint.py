@@ -48,6 +48,7 @@ def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
         "data.train_batch_size": config.data.train_batch_size,
         "rows": ROWS,
         "rubricem.window": settings.window,
+        "rubricem.repeats": settings.repeats,
         "rubricem.matrix": [list(row) for row in settings.matrix],
         "rubricem.credit": settings.credit,
         "rubricem.meta_policy": settings.meta_policy,
