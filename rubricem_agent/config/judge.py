@@ -1,5 +1,6 @@
 """The settings of a judge."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -23,6 +24,10 @@ class JudgeConfig(Frozen):
     combine: Combine = "mean"
     proposers: Proposers = "first"
     """Which judges of an ensemble propose rubrics: the first that can, or `all`, whose rubrics are joined."""
+    prompts: Path | None = None
+    """A folder of your own prompts for a judge model: propose.md, score.md, reflect.md, admit.md and repair.md, with
+    the placeholders of ours. None: ours.
+    """
     ask: AskSettings = AskSettings()
     settings: JudgeSettings = JudgeSettings()
     rates: Rates = Rates()
