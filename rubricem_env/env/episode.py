@@ -46,7 +46,7 @@ CALL_SECONDS = 600.0
 
 
 class EpisodeLimits(Frozen):
-    """Limits of one episode; the defaults are the paper's (section E.1), and where it names none, ours."""
+    """Limits of one episode; the defaults are the paper's (appendix F.1.2), and where it names none, ours."""
 
     max_calls: PositiveCount = 10
     """The most tool calls that are executed.

@@ -1,6 +1,6 @@
 """The judge that asks a chat model for rubrics, scores and reflection scores.
 
-The paper's sections C and D.5 describe it.
+The paper's appendices C and D.6.2 describe it.
 """
 
 from collections.abc import Mapping
