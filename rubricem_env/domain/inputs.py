@@ -49,6 +49,8 @@ def read_prompt_texts(folder: Path, names: Sequence[str], *, shipped: str) -> di
     Raises:
         ConfigError: there is no such folder, it lacks a prompt, or a prompt cannot be read or is empty.
     """
+    if not folder.expanduser().is_dir():
+        raise ConfigError(f"there is no folder of prompts {folder}. Begin from a copy of {shipped}, or leave it out.")
     files = {name: folder.expanduser() / f"{name}.md" for name in names}
     absent = [file.name for file in files.values() if not file.is_file()]
     if absent:

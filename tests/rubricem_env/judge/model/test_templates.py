@@ -94,5 +94,5 @@ def test_a_prompt_that_is_no_text_and_a_folder_that_is_not_there_are_refused(fol
     (folder / "score.md").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"cannot read the prompt .*score\.md"):
         read_judge_prompts(folder)
-    with pytest.raises(ConfigError, match=r"has no propose\.md, score\.md, reflect\.md, admit\.md, repair\.md"):
+    with pytest.raises(ConfigError, match=r"there is no folder of prompts .*absent\. Begin from a copy of /"):
         read_judge_prompts(folder / "absent")
