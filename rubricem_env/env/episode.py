@@ -11,6 +11,7 @@ The same emissions and results give the same trajectory, byte for byte: nothing 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
@@ -31,7 +32,7 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
-from rubricem_env.scaffold.validation import turn_violations
+from rubricem_env.scaffold.validation import TurnRules
 from rubricem_env.scaffold.violation import Violation
 from rubricem_env.tools.render import (
     CAPS,
@@ -128,6 +129,10 @@ class Episode:
         self._seed = seed
         self._segments = [Segment(origin=Origin.PROMPT, text=query.question if prompt is None else prompt)]
         self._turns: list[Turn] = []
+        self._rules = TurnRules()
+        self._violations: list[Violation] = []
+        """Of the first `_num_checked` turns."""
+        self._num_checked = 0
         self._pending: ToolCall | None = None
         self._idle_turns = 0
         self._refused_calls = 0
@@ -165,12 +170,12 @@ class Episode:
 
     def read(self) -> ParsedTrajectory:
         """The record with its stages, citations and violations; turns are not parsed again."""
-        return parse_trajectory(self.trajectory, turns=self._turns)
+        return parse_trajectory(self.trajectory, turns=self._turns, found=self._turn_violations())
 
     @property
     def violations(self) -> tuple[Violation, ...]:
         """Those of the turns so far and of their order; once the episode is over, those of the whole record."""
-        return self.read().violations if self.is_over else tuple(turn_violations(self._turns))
+        return self.read().violations if self.is_over else tuple(self._turn_violations())
 
     def emit(self, text: str, *, thought: str = "") -> Reply:
         """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.
@@ -224,6 +229,13 @@ class Episode:
         """End the episode from outside, after an infrastructure failure, a time-out or a shutdown."""
         self._pending = None
         return self._finish(self.ending or Ending.ABANDONED)
+
+    def _turn_violations(self) -> Sequence[Violation]:
+        """Those of the turns so far. Each turn is checked once, and only where somebody asks."""
+        for turn in self._turns[self._num_checked :]:
+            self._violations.extend(self._rules.check(turn))
+        self._num_checked = len(self._turns)
+        return self._violations
 
     def _reply(self, turn: Turn) -> Reply:
         if turn.answer is not None:
