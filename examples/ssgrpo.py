@@ -10,7 +10,7 @@ none of them. What it leaves out, compared with `trainers/local/ssgrpo.py`:
 1. No clipping of the probability ratio. A batch gets one optimiser step, so the ratio is exactly 1 where the gradient
    is taken, and a clip would never bind. Reflections were drawn one update earlier; nothing corrects for that.
 2. No packing, no padding, no LoRA: one sequence is one forward pass, and the gradients add up.
-3. The sum over tokens is divided by their number. The paper's equation 3 divides it by the number of rollouts.
+3. The sum over tokens is divided by their number. The paper's equation 1 divides it by the number of rollouts.
 4. No concurrency. A cluster writes reflections while it trains. One process has one model, so the loop waits for them;
    they are still trained on one step late, as in the paper.
 5. No checkpoints, no log files, no retries. A call of the judge that fails masks its rollout; any other failure ends
@@ -133,7 +133,7 @@ class Sample(NamedTuple):
 
 
 def task_samples(rollouts: Sequence[Rollout], judged: GroupJudgement) -> Iterator[Sample]:
-    """The rollouts of one question with their stage advantages (paper, section 2.3)."""
+    """The rollouts of one question with their stage advantages (paper, section 3.3)."""
     # A stage that the rollout never reached scores 0. A stage that the judge failed to score is no 0: `scored` is False
     # and the group's mean stands in. `valid` is False where the judge or the policy's server lost the whole rollout.
     scores, valid, scored = group_scores(judged.judgements)  # (G, K), (G,), (G, K)

@@ -30,6 +30,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from rubricem_agent.learn.curriculum import cycle_steps
 from rubricem_env.domain.errors import ConfigError
 from trainers.settings import run_command
 from trainers.verl_backend.planning.estimate import PhaseTimes, estimate_times
@@ -170,6 +171,8 @@ class Scenario(NamedTuple):
     in_lockstep: bool = False
     """Judge a step when all its rollouts are done, and score when all its rubrics are proposed, as in the paper."""
     window: int = 3
+    reflects_always: bool = False
+    """Reflect on the questions of every step: at repeats too, or where there are none."""
     seed: int = 0
 
 
@@ -268,9 +271,10 @@ class _Simulation:
             step.proposed.append(proposed)
             judged = start(self._score(step, proposed, draws))
             step.judged.append(judged)
-            # Only new questions are reflected on; they fill the first window of every two.
+            # New questions fill the first window of every two.
             window = self._scenario.window
-            if self._scenario.has_lessons and (number - 1) % (2 * window) < window:
+            is_due = self._scenario.reflects_always or (number - 1) % (2 * window) < window
+            if self._scenario.has_lessons and is_due:
                 step.reflected.append(start(self._reflect(judged, draws[0])))
         return step
 
@@ -353,15 +357,22 @@ def simulate_variants(shape: RunShape, assumed: Assumptions, *, chosen: argparse
     Raises:
         ConfigError: a time is refused, or there are too few steps for a whole cycle after the first.
     """
-    cycle = 2 * shape.settings.window
+    settings = shape.settings
+    cycle = cycle_steps(settings.window, repeats=settings.repeats)
     counted = chosen.steps // cycle * cycle
     if counted < 2 * cycle:
         raise ConfigError(f"--steps is {chosen.steps}; whole cycles are counted, after the first: {2 * cycle} or more.")
     model = find_model_shape(shape.model)
-    common = {"window": shape.settings.window, "seed": chosen.seed, "layout": shape.layout}
+    reflects_always = shape.reflected == shape.questions
+    common = {
+        "window": settings.window,
+        "reflects_always": reflects_always,
+        "seed": chosen.seed,
+        "layout": shape.layout,
+    }
     for name, changes in VARIANTS.items():
         scenario = Scenario(shape.questions, shape.group_size, counted, **{**common, **changes})
-        scenario = scenario._replace(has_lessons=scenario.has_lessons and shape.settings.meta_policy)
+        scenario = scenario._replace(has_lessons=scenario.has_lessons and settings.meta_policy)
         times = estimate_times(shape, model, assumed, layout=scenario.layout)
         step = average(simulate(with_changes(times, chosen.times, noun="time"), scenario)[cycle:])
         yield {

@@ -9,11 +9,13 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from rubricem_agent.policy.base import Opening
 from rubricem_env.domain.errors import ConfigError, ToolError
+from rubricem_env.domain.inputs import read_prompt_texts, refuse_placeholders
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, check_tool_name
@@ -37,10 +39,9 @@ class AgentPromptFile(NamedTuple):
         Raises:
             ConfigError: the file has no such section.
         """
-        parts = _SECTION.split(self.text)
-        sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+        sections = dict(_sections(self.text))
         if name not in sections:
-            has = ", ".join(sections) or "none"
+            has = ", ".join(filter(None, sections)) or "none"
             raise ConfigError(f"the prompt {self.name!r} has no section {name!r}; it has: {has}.")
         return sections[name].strip()
 
@@ -64,6 +65,58 @@ def prompt_from_text(name: str, text: str) -> AgentPromptFile:
     return AgentPromptFile(name, text, hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH])
 
 
+_CLOSED_BOOK = "closed_book"
+AGENT_PROMPTS = (
+    "agent",
+    "react",
+    _CLOSED_BOOK,
+    "format_exact",
+    "format_long",
+    "format_short",
+    "inject_cross",
+    "inject_within",
+    "reflection",
+)
+"""What a policy is told: its rules, the forms of answers, lessons before a question, and how to reflect."""
+AgentPrompts = Mapping[str, AgentPromptFile]
+"""The prompt files of `AGENT_PROMPTS` by name."""
+SHIPPED_PROMPTS: AgentPrompts = MappingProxyType({name: read_prompt(name) for name in AGENT_PROMPTS})
+
+
+def read_agent_prompts(folder: Path | None) -> AgentPrompts:
+    """The agent's prompts in a folder, which has one of each of ours, with the same sections and placeholders.
+
+    None is ours.
+
+    Raises:
+        ConfigError: a prompt is missing, cannot be read, or has other sections or placeholders.
+    """
+    if folder is None:
+        return SHIPPED_PROMPTS
+    texts = read_prompt_texts(folder, AGENT_PROMPTS, shipped=str(resources.files("rubricem_agent").joinpath("prompts")))
+    for name, text in texts.items():
+        _refuse_other_shape(f"the prompt {folder / name}.md", own=text, ours=SHIPPED_PROMPTS[name].text)
+    return MappingProxyType({name: prompt_from_text(name, text) for name, text in texts.items()})
+
+
+def _sections(text: str) -> list[tuple[str, str]]:
+    """The sections of a prompt by name; the whole text, named "", where it has none."""
+    parts = _SECTION.split(text)
+    return list(zip(parts[1::2], parts[2::2], strict=True)) or [("", text)]
+
+
+def _refuse_other_shape(where: str, *, own: str, ours: str) -> None:
+    """Raise ConfigError where a prompt has other sections than ours, or a section other placeholders."""
+    written, wanted = _sections(own), _sections(ours)
+    if sorted(name for name, _ in written) != sorted(name for name, _ in wanted):
+        given, needed = (", ".join(name for name, _ in sections if name) or "none" for sections in (written, wanted))
+        raise ConfigError(f"{where} has these sections: {given}; it needs each of ours once: {needed}.")
+    texts = dict(written)
+    for name, text in wanted:
+        named = f"{where}, section {name}," if name else where
+        refuse_placeholders(named, _PLACEHOLDER.findall(texts[name]), _PLACEHOLDER.findall(text), sign="{{{{{}}}}}")
+
+
 def fill(text: str, values: Mapping[str, str]) -> str:
     """The text with every placeholder filled, in one pass.
 
@@ -81,8 +134,6 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 _SPECS: Mapping[str, ToolSpec] = MappingProxyType({spec.name: spec for spec in SHIPPED_SPECS})
 
 
-_CLOSED_BOOK = "closed_book"
-
 Style = Literal["scaffold", "react"]
 """How the agent works: in stages with rubrics of its own, or, as the paper compares, by thought and action alone."""
 
@@ -93,20 +144,24 @@ class AgentPrompt(NamedTuple):
     system: str
     hash: str
     """Of the rules, the tools and the three forms together; it changes with any of them."""
+    prompts: AgentPrompts = SHIPPED_PROMPTS
+    """The forms of answers are among them."""
     is_closed_book: bool = False
     """Whether there is no tool, so that the forms do not speak of searching."""
 
     def opening(self, query: Query, *, references: str = "") -> Opening:
         """The user message is the references, if any, then the question, then the required form."""
         if self.is_closed_book:
-            form = read_prompt(_CLOSED_BOOK).section(query.answer_format.value)
+            form = self.prompts[_CLOSED_BOOK].section(query.answer_format.value)
         else:
-            form = read_prompt(f"format_{query.answer_format}").text.strip()
+            form = self.prompts[f"format_{query.answer_format}"].text.strip()
         parts = (references.strip(), neutralize(query.question.strip()), form)
         return Opening(self.system, "\n\n".join(part for part in parts if part))
 
 
-def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold", system: str = "") -> AgentPrompt:
+def agent_prompt(
+    tools: Sequence[str], *, style: Style = "scaffold", system: str = "", prompts: AgentPrompts = SHIPPED_PROMPTS
+) -> AgentPrompt:
     """The rules with those tools described, in the order given; or `system`, of a model that was trained with its own.
 
     Tools that this project does not know are listed by name. Without any the model answers from what it knows.
@@ -115,14 +170,14 @@ def agent_prompt(tools: Sequence[str], *, style: Style = "scaffold", system: str
         ConfigError: a tool's name has other characters than a tool's.
     """
     if system:
-        return AgentPrompt(system, prompt_from_text("own", system).hash, is_closed_book=not tools)
+        return AgentPrompt(system, prompt_from_text("own", system).hash, prompts, is_closed_book=not tools)
     if not tools:
-        closed = read_prompt(_CLOSED_BOOK)
-        return AgentPrompt(closed.section("system"), closed.hash, is_closed_book=True)
-    rules = read_prompt("agent" if style == "scaffold" else style)
+        closed = prompts[_CLOSED_BOOK]
+        return AgentPrompt(closed.section("system"), closed.hash, prompts, is_closed_book=True)
+    rules = prompts["agent" if style == "scaffold" else style]
     system = fill(rules.section("system"), {"tools": "\n".join(_describe(name) for name in tools)})
-    forms = (read_prompt(f"format_{form}").text for form in ("exact", "short", "long"))
-    return AgentPrompt(system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash)
+    forms = (prompts[f"format_{form}"].text for form in ("exact", "short", "long"))
+    return AgentPrompt(system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash, prompts)
 
 
 def _describe(name: str) -> str:

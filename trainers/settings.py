@@ -12,16 +12,18 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
+from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.learn.code_version import CODE_FILE, code_version
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.curriculum import Encounter, OnMiss, ReflectPhase
 from rubricem_agent.memory.inject import ReferenceSettings
-from rubricem_agent.prompting import Style
+from rubricem_agent.prompting import Style, read_agent_prompts
 from rubricem_agent.reflection.candidates import ReflectionSettings, check_trainable
 from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.judge.model.templates import read_judge_prompts
 from rubricem_env.llm import export_traces
 from rubricem_records.runs.run_settings import SETTINGS_FILE
 
@@ -37,7 +39,12 @@ class RecipeSettings(CreditSettings):
     """
 
     style: Style = "scaffold"
-    """What the policy is told: the four stages, or `react`, plain think and act, as in the paper's figure 7."""
+    """What the policy is told: the four stages, or `react`, plain think and act, as in the paper's figure 6."""
+    prompts: Path | None = None
+    """A folder of your own prompts for the policy, on a disk that all nodes see: one of each of ours
+    (rubricem_agent/prompts: agent, react, format_*, inject_*, reflection), with the same sections and placeholders.
+    None: ours. `judge.prompts` is the judge's.
+    """
     meta_policy: bool = True
     """Reflect, keep the best reflection in the bank, and train on all of them one step late."""
     reflect_phase: ReflectPhase = "new"
@@ -48,6 +55,10 @@ class RecipeSettings(CreditSettings):
     references: ReferenceSettings = ReferenceSettings()
     window: Annotated[int, Field(ge=1)] = 3
     """Steps between a question and its repeat."""
+    repeats: bool = True
+    """Meet the questions of a window a second time, in every recipe, so that recipes differ in nothing else. false
+    meets each once an epoch: the paper's windows belong to its rubric bank, which two of its recipes are without.
+    """
 
     reflection: ReflectionSettings = ReflectionSettings()
 
@@ -123,6 +134,17 @@ def read_settings(path: Path, kind: type[Settings], *, changes: Iterable[str] = 
     defaults = {name: section.model_dump(exclude_unset=True) for name, section in sections.items()}
     fields = read_fields(path, changes, defaults=defaults)
     return read_mapping(fields, kind, where=f"the config {path}", separator=": ")
+
+
+def prompt_hashes(settings: RecipeSettings, judge: JudgeConfig) -> dict[str, str]:
+    """The hash of each prompt of a run, the policy's and the judge's, by the name of its file.
+
+    Raises:
+        ConfigError: a folder of prompts is refused.
+    """
+    agent = {name: file.hash for name, file in read_agent_prompts(settings.prompts).items()}
+    hashes = agent | read_judge_prompts(judge.prompts).hashes
+    return {f"{name}.md": hashes[name] for name in sorted(hashes)}
 
 
 def make_out(folder: Path, *, settings: str | None = None, key: str = "out") -> None:

@@ -24,7 +24,7 @@ def stage_advantages(
     stage_ids: npt.NDArray[np.int8],
     settings: CreditSettings | None = None,
 ) -> npt.NDArray[np.float32]:
-    """The advantage of every token of a judged batch (equation 2), 0 where the policy did not write.
+    """The advantage of every token of a judged batch (section 3.3), 0 where the policy did not write.
 
     One entry for each attempt; `groups` has equal numbers for attempts at the same question, and `valid` is False where
     an infrastructure failure ended the episode. `stage_ids` (attempts, tokens) is 0 to 3 where the policy wrote, else

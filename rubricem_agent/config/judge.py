@@ -1,12 +1,13 @@
 """The settings of a judge."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from rubricem_agent.model_names import RULES
 from rubricem_env.domain.base import Frozen
-from rubricem_env.judge.ensemble import Combine
+from rubricem_env.judge.ensemble import Combine, Proposers
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.llm.chat import Effort
@@ -20,8 +21,14 @@ class JudgeConfig(Frozen):
     judge: str = RULES
     """`rules`, `gemini:MODEL` or `openai:MODEL@URL`."""
     also: tuple[str, ...] = ()
-    """Further judges, which score as an ensemble with the first."""
+    """Further judges, which score attempts and reflections as an ensemble with the first."""
     combine: Combine = "mean"
+    proposers: Proposers = "first"
+    """Which judges of an ensemble propose rubrics: the first that can, or `all`, whose rubrics are joined."""
+    prompts: Path | None = None
+    """A folder of your own prompts for a judge model: propose.md, score.md, reflect.md, admit.md and repair.md, with
+    the placeholders of ours. None: ours.
+    """
     ask: AskSettings = AskSettings()
     settings: JudgeSettings = JudgeSettings()
     rates: Rates = Rates()

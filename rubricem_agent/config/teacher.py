@@ -27,7 +27,7 @@ class TeacherConfig(Frozen):
     faults: Faults = Faults()
     """Fault rates of the scripted teacher."""
     flat: bool = False
-    """Think and act without the scaffold: the flat twin of a data set, for the paper's figure 7(a, b)."""
+    """Think and act without the scaffold: the flat twin of a data set, for the paper's figure 6(a, b)."""
     seed: int = 0
     limit: PositiveCount | None = None
     """Take only the first N questions."""

@@ -1,7 +1,7 @@
 """A checkpoint: everything that a run must restart from, in one folder under one manifest, whole or not there.
 
     runs/a/checkpoints/step-000600/
-      manifest.json            format, step, and for each part: file, bytes, sha256, and the step that it belongs to
+      manifest.json            format, step, hashes of the prompts; of each part file, bytes, sha256, and its step
       weights.safetensors  optimizer.pt  curriculum.json  deferred.json ...
 
 The folder is written under another name, forced to the disk and renamed, so that a kill leaves the old one or the
@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -49,6 +50,8 @@ class Checkpoint(Frozen):
     format: int
     step: int
     parts: dict[str, PartEntry]
+    prompts: Annotated[dict[str, str], Field(default_factory=dict)]
+    """The hash of each prompt of the run, by the name of its file; empty where a run has none."""
     folder: Annotated[Path, Field(exclude=True)] = Path()
 
     def path(self, name: str) -> Path:
@@ -64,6 +67,20 @@ class Checkpoint(Frozen):
                 "It was written by a run with other settings: resume with those."
             )
         return self.folder / entry.file
+
+    def refuse_other_prompts(self, here: Mapping[str, str]) -> None:
+        """Refuse to go on with other prompts than those that the checkpoint was written with.
+
+        Raises:
+            UsageError: the hash of a prompt differs.
+        """
+        names = sorted({*self.prompts, *here})
+        differing = [name for name in names if self.prompts.get(name) != here.get(name)]
+        if differing:
+            raise UsageError(
+                f"{self.folder} was written with other prompts: {', '.join(differing)}. Resuming would mix the two: "
+                "name a folder of the former ones (`prompts`, `judge.prompts`), or start a new run."
+            )
 
     def read_json(self, name: str) -> Any:
         """A part that was written by `json_part`."""
@@ -97,8 +114,10 @@ def json_part(state: object, *, file: str, step: int) -> CheckpointItem:
     return file, lambda path: write_text(path, text), step
 
 
-def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem]) -> Checkpoint:
-    """Write a checkpoint of `step` under `root`; one of the same step is replaced.
+def save_checkpoint(
+    root: Path, *, step: int, parts: Mapping[str, CheckpointItem], prompts: Mapping[str, str] = MappingProxyType({})
+) -> Checkpoint:
+    """Write a checkpoint of `step` under `root`; one of the same step is replaced. `prompts` are hashes by file.
 
     Raises:
         UsageError: a part is of another step, or the disk refuses; what was there before is untouched.
@@ -110,7 +129,7 @@ def save_checkpoint(root: Path, *, step: int, parts: Mapping[str, CheckpointItem
         _clear_up(root)
         partial.mkdir(parents=True)
         entries = {name: _write_part(partial, part) for name, part in parts.items()}
-        checkpoint = Checkpoint(format=FORMAT, step=step, parts=entries, folder=folder)
+        checkpoint = Checkpoint(format=FORMAT, step=step, parts=entries, prompts=dict(prompts), folder=folder)
         write_text(partial / MANIFEST, checkpoint.model_dump_json(indent=1))
         flush(partial)
         _put_in_place(partial, folder)

@@ -1,6 +1,6 @@
 """Assigns credit: from the stage scores of a group to an advantage for every policy token.
 
-The paper's section 2.3, in numpy alone; trainers and adapters call `credit_judged`, which calls
+The paper's section 3.3, in numpy alone; trainers and adapters call `credit_judged`, which calls
 `assign_credit`. `credit_methods.py` has the function of each method. The paper's, SS-GRPO:
 
     scores[i, k]   R, the judge's score of stage k of rollout i, in [0, 1]; 0 where the stage is missing
@@ -45,7 +45,7 @@ PAPER_MATRIX: tuple[tuple[float, ...], ...] = (
     (0.0, 0.0, 1.0, 0.8),
     (0.0, 0.0, 0.0, 1.0),
 )
-"""Appendix E.1. Full marks return 2.8, 2.2, 1.8 and 1.0."""
+"""Appendix F.1.2. Full marks return 2.8, 2.2, 1.8 and 1.0."""
 
 
 class Credit(NamedTuple):

@@ -54,7 +54,7 @@ def answer_only_returns(scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def ss_grpo(batch: ScoredBatch) -> Floats:
-    """Stage-Structured GRPO (the paper, section 2.3): A_k = z(G_k) at each stage; a lost score gives exactly 0."""
+    """Stage-Structured GRPO (the paper, section 3.3): A_k = z(G_k) at each stage; a lost score gives exactly 0."""
     return normalise(stage_returns(batch.scores, batch.matrix), batch.counted, batch.members)
 
 

@@ -7,6 +7,8 @@
 At a new encounter the rubric bank offers lessons of other questions, at the repeat the question's own: by then its
 reflection, one step late, has had `window` steps to be written, judged and kept.
 
+Without repeats a window is its new batches alone: each question is met once an epoch.
+
 The stream has no end. Questions come from one permutation after another; a window that reaches the end of one goes
 on with the next, and passes over those that it holds already, which then lead the windows that follow.
 """
@@ -40,6 +42,11 @@ def retrieval_at(encounter: Encounter) -> Retrieval:
     return "cross" if encounter == "new" else "within"
 
 
+def cycle_steps(window: int, *, repeats: bool) -> int:
+    """The steps until the curriculum draws new questions: a window, and its repeats."""
+    return 2 * window if repeats else window
+
+
 class QueryBatch(NamedTuple):
     """The questions of one step."""
 
@@ -60,11 +67,15 @@ class Curriculum:
         ConfigError: the keys cannot fill a window, or one stands twice.
     """
 
-    def __init__(self, keys: Sequence[str], *, batch_size: int, window: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, keys: Sequence[str], *, batch_size: int, window: int, rng: np.random.Generator, repeats: bool = True
+    ) -> None:
         _check(keys, batch_size=batch_size, window=window)
         self._keys = tuple(keys)
         self._batch_size = batch_size
         self._window = window
+        self._repeats = repeats
+        self._cycle = cycle_steps(window, repeats=repeats)
         self._rng = rng
         self._step = 0
         self._waiting: list[int] = []
@@ -74,7 +85,7 @@ class Curriculum:
         return self
 
     def __next__(self) -> QueryBatch:
-        index = self._step % (2 * self._window)
+        index = self._step % self._cycle
         if index == 0:
             self._held = self._draw_window()
         start = index % self._window * self._batch_size
@@ -122,7 +133,7 @@ class Curriculum:
         size = self._window * self._batch_size
         questions = range(len(self._keys))
         # Every question of the permutations so far was drawn or is waiting.
-        drawn = -(-step // (2 * self._window)) * size
+        drawn = -(-step // self._cycle) * size
         for indices, count in ((waiting, -drawn % len(questions)), (held, min(drawn, size))):
             if len(indices) != count or len({*indices} & {*questions}) != count:
                 raise UsageError(
@@ -140,7 +151,12 @@ class Curriculum:
 
     def _identity(self) -> dict[str, Any]:
         digest = hashlib.sha256("\0".join(self._keys).encode()).hexdigest()[:16]
-        return {"batch_size": self._batch_size, "window": self._window, "questions": f"{len(self._keys)} ({digest})"}
+        return {
+            "batch_size": self._batch_size,
+            "window": self._window,
+            "repeats": self._repeats,
+            "questions": f"{len(self._keys)} ({digest})",
+        }
 
 
 def _check(keys: Sequence[str], *, batch_size: int, window: int) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rubricem_agent.memory.bank import Retrieval
-from rubricem_agent.prompting import fill, read_prompt
+from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts, fill
 from rubricem_env.domain.base import Frozen
 from rubricem_env.scaffold.untrusted import GAP, neutralize
 from rubricem_records.bank.bank_items import BankItem, Retrieved
@@ -60,13 +60,16 @@ NO_LESSONS: Block = ("", ())
 class Injector:
     """Renders blocks within a token budget."""
 
-    def __init__(self, *, count_tokens: CountTokens, budget: int = BLOCK_TOKENS) -> None:
+    def __init__(
+        self, *, count_tokens: CountTokens, budget: int = BLOCK_TOKENS, prompts: AgentPrompts = SHIPPED_PROMPTS
+    ) -> None:
         self._count_tokens = count_tokens
         self._budget = budget
+        self._prompts = prompts
 
     def render(self, found: Sequence[Retrieved], mode: Retrieval) -> Block:
         """What was found, the least similar left out first for want of room."""
-        prompt = read_prompt(f"inject_{mode}")
+        prompt = self._prompts[f"inject_{mode}"]
         shown = sorted(found, key=lambda hit: (-hit.similarity, hit.item.key))
         while shown:
             examples = [

@@ -24,6 +24,10 @@ from rubricem_agent.policy.tokens import (
     TokenTurn as TokenTurn,
 )
 from rubricem_agent.policy.vllm import ServedTokenPolicy as ServedTokenPolicy
-from rubricem_agent.prompting import AgentPrompt as AgentPrompt, agent_prompt as agent_prompt
+from rubricem_agent.prompting import (
+    AgentPrompt as AgentPrompt,
+    agent_prompt as agent_prompt,
+    read_agent_prompts as read_agent_prompts,
+)
 from rubricem_env.llm.http_failures import ContextOverflow as ContextOverflow
 from rubricem_records.rollouts.sampling import Sampling as Sampling

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.policy.base import Listener, Opening, Policy, TokenSegment
-from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, read_prompt
+from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPromptFile, AgentPrompts, fill, prompt_from_text
 from rubricem_env.concurrency import derive_seed, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
 from rubricem_env.domain.errors import BoundaryError
@@ -226,10 +226,12 @@ def check_trainable(settings: ReflectionSettings) -> None:
         )
 
 
-def reflection_prompt(system: str = "", wording: ReflectionWording = "cross") -> AgentPromptFile:
+def reflection_prompt(
+    system: str = "", wording: ReflectionWording = "cross", *, prompts: AgentPrompts = SHIPPED_PROMPTS
+) -> AgentPromptFile:
     """The prompt file in its wording; or, with the policy's own system prompt, the bare question and attempt."""
     if not system:
-        file = read_prompt("reflection")
+        file = prompts["reflection"]
         said = fill(file.section("system"), {"facts": file.section(f"facts_{wording}")})
         user = file.section("user")
         return prompt_from_text(file.name, f"<!-- section: system -->\n{said}\n<!-- section: user -->\n{user}\n")
@@ -237,13 +239,15 @@ def reflection_prompt(system: str = "", wording: ReflectionWording = "cross") ->
     return prompt_from_text("own", f"<!-- section: system -->\n{system}\n<!-- section: user -->\n{layout}\n")
 
 
-def build_opening(policy: Policy, parsed: ParsedTrajectory, *, settings: ReflectionSettings) -> tuple[Opening, str]:
+def build_opening(
+    policy: Policy, parsed: ParsedTrajectory, *, settings: ReflectionSettings, prompts: AgentPrompts = SHIPPED_PROMPTS
+) -> tuple[Opening, str]:
     """System and user message about an attempt, and the prompt's hash. Question and answer are never shortened.
 
     Raises:
         ReflectionError: question and answer alone do not fit.
     """
-    prompt = reflection_prompt(settings.system, settings.wording)
+    prompt = reflection_prompt(settings.system, settings.wording, prompts=prompts)
     system = prompt.section("system")
     layout = prompt.section("user")
     limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)

@@ -13,6 +13,7 @@ import numpy as np
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.gate import TEXT_CODES, Refusal
 from rubricem_agent.policy.base import Opening, Policy
+from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts
 from rubricem_agent.reflection.candidates import (
     Blocks,
     ReflectionError,
@@ -203,12 +204,14 @@ class Reflector:
         *,
         settings: ReflectionSettings | None = None,
         version: Callable[[], int] | None = None,
+        prompts: AgentPrompts = SHIPPED_PROMPTS,
     ) -> None:
         """`version` returns the number of updates of the weights that have just drawn."""
         self._policy = policy
         self._judge = judge
         self._bank = bank
         self._version = version
+        self._prompts = prompts
         self.writing = asyncio.Lock()
         """Whoever holds it finds each reflection written and finished, or neither; a checkpoint is taken under it."""
         self._latest: dict[str, int] = {}
@@ -230,7 +233,9 @@ class Reflector:
         key = group[0].parsed.trajectory.query_key if group else ""
         index = draw_attempt(group, open_generator(seed, step, key, "attempt"))
         attempt = group[index]
-        opening, prompt_hash = build_opening(self._policy, attempt.parsed, settings=self.settings)
+        opening, prompt_hash = build_opening(
+            self._policy, attempt.parsed, settings=self.settings, prompts=self._prompts
+        )
         candidates = await draw_candidates(
             self._policy, opening, key=key, settings=self.settings, step=step, count=self.settings.num_candidates
         )
@@ -266,7 +271,7 @@ class Reflector:
 
     async def reflect_unjudged(self, parsed: ParsedTrajectory) -> BankItem | Refusal:
         """One reflection without a judge, as at inference: unranked, unscored, through the same gate."""
-        opening, prompt_hash = build_opening(self._policy, parsed, settings=self.settings)
+        opening, prompt_hash = build_opening(self._policy, parsed, settings=self.settings, prompts=self._prompts)
         key = parsed.trajectory.query_key
         candidates = await draw_candidates(self._policy, opening, key=key, settings=self.settings, step=0, count=1)
         blocks = parse_blocks(candidates[0].text, repairs=self.settings.repairs_form)

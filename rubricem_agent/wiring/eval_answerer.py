@@ -15,7 +15,7 @@ from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.model_names import EXPERT, SCRIPTED
 from rubricem_agent.policy.base import Policy
-from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.prompting import agent_prompt, read_agent_prompts
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import RolloutContext
 from rubricem_agent.wiring.eval_config import EvalConfig
@@ -57,7 +57,12 @@ def build_answerer(
     answerer = partial(
         answerers.answer_in_episodes,
         context=RolloutContext(policy, toolbox, sampling=settings.sampling),
-        prompt=agent_prompt(toolbox.names, style=config.style, system=system_of(config.policy)),
+        prompt=agent_prompt(
+            toolbox.names,
+            style=config.style,
+            system=system_of(config.policy),
+            prompts=read_agent_prompts(config.agent_prompts),
+        ),
         references=_build_references(config, policy),
         attempts=config.attempts,
         seed=config.seed,
@@ -66,7 +71,8 @@ def build_answerer(
 
 
 def _build_references(config: EvalConfig, policy: Policy) -> References:
-    injector = build_injector(BankConfig(), policy.count_tokens)
+    prompts = read_agent_prompts(config.agent_prompts)
+    injector = build_injector(BankConfig(), policy.count_tokens, prompts=prompts)
     if config.reuse == "cross" and config.bank is not None:
         return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
     if config.reuse == "within":
@@ -75,7 +81,7 @@ def _build_references(config: EvalConfig, policy: Policy) -> References:
         return partial(
             within_references,
             open_bank=lambda: RubricBank.in_memory(HashingEmbedder()),
-            open_reflector=lambda bank: Reflector(policy, RulesJudge(), bank),
+            open_reflector=lambda bank: Reflector(policy, RulesJudge(), bank, prompts=prompts),
             injector=injector,
         )
     return no_references

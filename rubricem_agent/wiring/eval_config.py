@@ -64,6 +64,9 @@ class EvalSettings(Frozen):
     epochs: Annotated[int, Field(ge=1, description="Repeats of every example; the variance is split.")] = 1
     guidance: Annotated[bool, Field(description="Put a line of ours on the answer's form after each question.")] = False
     style: Annotated[Style, Field(description="The scaffold, or plain think and act.")] = "scaffold"
+    agent_prompts: Annotated[
+        Path | None, Field(description="A folder of your own prompts for the policy, as a run's `prompts`.")
+    ] = None
     reuse: Annotated[Reuse, Field(description="Reflections put before the question.")] = "none"
     bank: Annotated[Path | None, Field(description="The bank that --reuse cross retrieves from.")] = None
     attempts: Annotated[int, Field(ge=1, description="Episodes in a row; the last answer counts.")] = 1

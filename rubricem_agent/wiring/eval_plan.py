@@ -17,7 +17,7 @@ from rubricem_agent.model_names import GIVEN
 from rubricem_agent.wiring.eval_config import EvalConfig, effort_of, fact_judges
 from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
 from rubricem_agent.wiring.hub_files import fetched
-from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, search_sha256
+from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, prompts_sha256, search_sha256
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_benchmark
 from rubricem_env import __version__
@@ -211,6 +211,7 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
     options = [
         _AnswerOption("policy", default.policy, config.policy, agent.policy),
         _AnswerOption("style", default.style, config.style, agent.style),
+        _AnswerOption("agent-prompts", "", prompts_sha256(config.agent_prompts), agent.prompts_sha256),
         _AnswerOption("reuse", default.reuse, config.reuse, agent.reuse),
         _AnswerOption("bank", "", str(config.bank or ""), agent.bank),
         _AnswerOption("attempts", default.attempts, config.attempts, agent.attempts),
@@ -281,6 +282,7 @@ def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
         policy=config.policy,
         policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
         style=config.style,
+        prompts_sha256=prompts_sha256(config.agent_prompts),
         tools=shown_tools((config.tools or OFFLINE) if config.makes_answers else config.tools),
         search=tools.searched if config.makes_answers else "",
         search_sha256=search_sha256(config.tools),

@@ -10,6 +10,7 @@ from pydantic.main import IncEx
 from rubricem_agent.config.tools import parse_tools
 from rubricem_agent.model_names import LOCAL
 from rubricem_agent.policy.base import model_folder
+from rubricem_agent.prompting import read_agent_prompts
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.tools import open_index
 from rubricem_env.domain.errors import ConfigError
@@ -63,6 +64,18 @@ def search_sha256(tools: str) -> str:
                 where = f"the {key} of {tools} cannot be read: {path}"
                 raise ConfigError(f"{where}: {cause.strerror}. Correct its path there.") from cause
     return digest.hexdigest()
+
+
+def prompts_sha256(folder: Path | None) -> str:
+    """Hash of the policy's prompts in a folder of the user's own; empty for ours.
+
+    Raises:
+        ConfigError: the folder is refused.
+    """
+    if folder is None:
+        return ""
+    texts = (f"{name}\0{file.text}" for name, file in read_agent_prompts(folder).items())
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def bank_sha256(folder: Path | None) -> str:

@@ -15,6 +15,7 @@ from rubricem_agent.memory.inject import Block, CountTokens, Injector
 from rubricem_agent.memory.snapshot import open_snapshot
 from rubricem_agent.memory.store import ItemStore, MemoryStore
 from rubricem_agent.policy.base import Policy
+from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import RolloutContext
@@ -78,9 +79,11 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
     return RubricBank(store, build_embedder(header.embedder, embedder_path) if embeds else None)
 
 
-def build_injector(config: BankConfig, count_tokens: CountTokens) -> Injector:
+def build_injector(
+    config: BankConfig, count_tokens: CountTokens, *, prompts: AgentPrompts = SHIPPED_PROMPTS
+) -> Injector:
     """The injector of lessons before a question; it counts with the policy's own tokenizer."""
-    return Injector(count_tokens=count_tokens, budget=config.reference_tokens)
+    return Injector(count_tokens=count_tokens, budget=config.reference_tokens, prompts=prompts)
 
 
 def _open_folder(folder: Path, embedder: str, dimension: int) -> ItemStore:

@@ -38,6 +38,7 @@ from rubricem_env.domain.errors import ConfigError, MissingExtraError
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.model.llm_judge import LLMJudge
+from rubricem_env.judge.model.templates import read_judge_prompts
 from rubricem_env.judge.reflections import ReflectionJudge
 from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.chat import ChatModel, Effort
@@ -292,7 +293,6 @@ class BuiltJudge(NamedTuple):
 
     judge: Judge
     reflection_judge: ReflectionJudge
-    """The first judge named: reflections are not judged by ensembles."""
     meter: Meter
     models: tuple[ChatModel, ...]
 
@@ -307,13 +307,14 @@ def build_judge(
     """The judge of the settings; all its models share one meter, by default of list prices, and one limiter.
 
     Raises:
-        ConfigError: a name is wrong or a key is missing.
+        ConfigError: a name is wrong, a key is missing, or the folder of prompts is refused.
         MissingExtraError: a backend's package is not installed.
     """
     timing = Timing.real(config.settings.seed)
     prices = list_prices() if prices is None else prices
     meter = Meter(config.ceilings, prices=prices)
     limiter = Limiter(config.rates, timing)
+    prompts = read_judge_prompts(config.prompts)
     members: list[RulesJudge | LLMJudge] = []
     models: list[ChatModel] = []
     for name in (config.judge, *config.also):
@@ -331,9 +332,11 @@ def build_judge(
         models.append(
             MeteredModel(model, limiter=limiter, meter=meter, redactor=redactor, hedge_after=config.hedge_after)
         )
-        members.append(LLMJudge(models[-1], settings=config.ask, timing=timing))
-    judge: Judge = members[0] if len(members) == 1 else EnsembleJudge(members, combine=config.combine)
-    return BuiltJudge(judge, members[0], meter, tuple(models))
+        members.append(LLMJudge(models[-1], settings=config.ask, timing=timing, prompts=prompts))
+    if len(members) == 1:
+        return BuiltJudge(members[0], members[0], meter, tuple(models))
+    judge = EnsembleJudge(members, combine=config.combine, proposers=config.proposers)
+    return BuiltJudge(judge, judge, meter, tuple(models))
 
 
 def build_embedder(name: str, path: Path | None = None) -> Embedder:

@@ -41,7 +41,7 @@ class Frozen(BaseModel):
 
 
 class Stage(StrEnum):
-    """A stage of a trajectory, in order (paper, section 2.2)."""
+    """A stage of a trajectory, in order (paper, section 3.2)."""
 
     PLAN = "plan"
     RESEARCH = "research"

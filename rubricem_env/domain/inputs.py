@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import resources
@@ -41,6 +41,47 @@ def refuse_larger_than_memory(path: Path) -> None:
             f"{path} has {size:,} bytes; a file that is read whole may have {most:,} on this machine, a quarter of its "
             "memory. Split it, or use a larger machine."
         )
+
+
+def read_prompt_texts(folder: Path, names: Sequence[str], *, shipped: str) -> dict[str, str]:
+    """The texts of the prompts NAME.md in a folder of a user's own; `shipped` is the folder to begin from.
+
+    Raises:
+        ConfigError: there is no such folder, it lacks a prompt, or a prompt cannot be read or is empty.
+    """
+    if not folder.expanduser().is_dir():
+        raise ConfigError(f"there is no folder of prompts {folder}. Begin from a copy of {shipped}, or leave it out.")
+    files = {name: folder.expanduser() / f"{name}.md" for name in names}
+    absent = [file.name for file in files.values() if not file.is_file()]
+    if absent:
+        raise ConfigError(
+            f"the folder of prompts {folder} has no {', '.join(absent)}; it needs one of each of ours. Copy what is "
+            f"missing from {shipped}."
+        )
+    texts = {}
+    for name, file in files.items():
+        try:
+            texts[name] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as cause:
+            raise ConfigError(f"cannot read the prompt {file}: {cause}. Write it anew, in UTF-8.") from cause
+        if not texts[name].strip():
+            raise ConfigError(f"the prompt {file} is empty; begin from the one in {shipped}.")
+    return texts
+
+
+def refuse_placeholders(where: str, found: Collection[str], wanted: Collection[str], *, sign: str) -> None:
+    """Refuse a prompt of a user's own that has other placeholders than ours; `sign` writes one, as "${}" does.
+
+    Raises:
+        ConfigError: it lacks one, or has one that nothing fills.
+    """
+    lacking = [sign.format(name) for name in sorted({*wanted} - {*found})]
+    unknown = [sign.format(name) for name in sorted({*found} - {*wanted})]
+    if lacking:
+        raise ConfigError(f"{where} lacks the placeholder {', '.join(lacking)}; put it where its value belongs.")
+    if unknown:
+        known = ", ".join(sign.format(name) for name in sorted(wanted)) or "none"
+        raise ConfigError(f"{where} has the unknown placeholder {', '.join(unknown)}; those of ours are: {known}.")
 
 
 def package_text(package: str, *path: str) -> str:

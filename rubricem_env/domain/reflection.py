@@ -1,4 +1,4 @@
-"""A reflection, which is the item that the rubric bank keeps (paper, section 2.4), and its scores."""
+"""A reflection, which is the item that the rubric bank keeps (paper, section 3.4), and its scores."""
 
 from pydantic import model_validator
 

@@ -11,6 +11,7 @@ The same emissions and results give the same trajectory, byte for byte: nothing 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
@@ -31,6 +32,8 @@ from rubricem_env.domain.trajectory import (
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
+from rubricem_env.scaffold.validation import TurnRules
+from rubricem_env.scaffold.violation import Violation
 from rubricem_env.tools.render import (
     CAPS,
     ObservationCaps,
@@ -44,7 +47,7 @@ CALL_SECONDS = 600.0
 
 
 class EpisodeLimits(Frozen):
-    """Limits of one episode; the defaults are the paper's (section E.1), and where it names none, ours."""
+    """Limits of one episode; the defaults are the paper's (appendix F.1.2), and where it names none, ours."""
 
     max_calls: PositiveCount = 10
     """The most tool calls that are executed.
@@ -126,6 +129,10 @@ class Episode:
         self._seed = seed
         self._segments = [Segment(origin=Origin.PROMPT, text=query.question if prompt is None else prompt)]
         self._turns: list[Turn] = []
+        self._rules = TurnRules()
+        self._violations: list[Violation] = []
+        """Of the first `_num_checked` turns."""
+        self._num_checked = 0
         self._pending: ToolCall | None = None
         self._idle_turns = 0
         self._refused_calls = 0
@@ -163,7 +170,12 @@ class Episode:
 
     def read(self) -> ParsedTrajectory:
         """The record with its stages, citations and violations; turns are not parsed again."""
-        return parse_trajectory(self.trajectory, turns=self._turns)
+        return parse_trajectory(self.trajectory, turns=self._turns, found=self._turn_violations())
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """Those of the turns so far and of their order; once the episode is over, those of the whole record."""
+        return self.read().violations if self.is_over else tuple(self._turn_violations())
 
     def emit(self, text: str, *, thought: str = "") -> Reply:
         """Take the policy's next turn. Text after the action is truncated; the record keeps it as `cut`.
@@ -217,6 +229,13 @@ class Episode:
         """End the episode from outside, after an infrastructure failure, a time-out or a shutdown."""
         self._pending = None
         return self._finish(self.ending or Ending.ABANDONED)
+
+    def _turn_violations(self) -> Sequence[Violation]:
+        """Those of the turns so far. Each turn is checked once, and only where somebody asks."""
+        for turn in self._turns[self._num_checked :]:
+            self._violations.extend(self._rules.check(turn))
+        self._num_checked = len(self._turns)
+        return self._violations
 
     def _reply(self, turn: Turn) -> Reply:
         if turn.answer is not None:

@@ -29,9 +29,10 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
     `terminated` means that the policy answered, `truncated` that a limit ended the episode.
 
     `info` after `reset`: `query_key`, `answer_format`. After `step`: `turn`, `calls_used`, `calls_left`,
-    `tokens_used`, `violations` (codes of this turn, joined by commas), `tool_status` (or ""), `ending` (or ""); and
-    for each stage that this step pays, `score_<stage>` (a number, or None) and `unscored_<stage>` (None, or the reason
-    why there is no score).
+    `tokens_used`, `violations` (codes of this emission, joined by commas), `episode_violations` (those of all turns so
+    far and of their order; after the last step those of the whole record, citations included), `tool_status` (or ""),
+    `ending` (or ""); and for each stage that this step pays, `score_<stage>` (a number, or None) and `unscored_<stage>`
+    (None, or the reason why there is no score).
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - declared as Gymnasium asks

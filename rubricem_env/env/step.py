@@ -1,7 +1,7 @@
 """One step of an episode: the emission, the tool call and, if requested, the reward."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rubricem_env.domain.errors import ToolError, boundary
@@ -9,6 +9,7 @@ from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult
 from rubricem_env.env.episode import CALL_SECONDS, Continue, Episode, Finished
 from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, step_reward
 from rubricem_env.llm.tracing import note_result, span
+from rubricem_env.scaffold.violation import Violation
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.failures import result_of_failure
 
@@ -81,7 +82,12 @@ def step_info(episode: Episode) -> dict[str, Any]:
         "calls_used": episode.calls_used,
         "calls_left": episode.calls_left,
         "tokens_used": episode.tokens_used,
-        "violations": ",".join(violation.code.value for violation in turn.violations),
+        "violations": _codes(turn.violations),
+        "episode_violations": _codes(episode.violations),
         "tool_status": episode.last_status,
         "ending": episode.ending.value if episode.ending else "",
     }
+
+
+def _codes(violations: Iterable[Violation]) -> str:
+    return ",".join(violation.code.value for violation in violations)

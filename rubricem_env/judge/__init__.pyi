@@ -11,6 +11,7 @@ from rubricem_env.judge.group import Group as Group
 from rubricem_env.judge.group_scorer import GroupScorer as GroupScorer
 from rubricem_env.judge.judgements import GroupJudgement as GroupJudgement, RolloutJudgement as RolloutJudgement
 from rubricem_env.judge.model.llm_judge import LLMJudge as LLMJudge
+from rubricem_env.judge.model.templates import read_judge_prompts as read_judge_prompts
 from rubricem_env.judge.pipeline import StepJudge as StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer as RubricBuffer
 from rubricem_env.judge.rubrics.rubric_set import RubricSet as RubricSet

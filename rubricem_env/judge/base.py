@@ -34,7 +34,7 @@ class Proposal(NamedTuple):
     failure: str = ""
     """The call failed or the reply was unusable. Empty where the judge just has nothing to add."""
     refused: tuple[str, ...] = ()
-    """Reasons for each proposed rubric that was refused."""
+    """Reasons for each proposed rubric that was refused, and for each member of an ensemble that failed."""
 
 
 class ScoringRequest(NamedTuple):

@@ -14,7 +14,8 @@ Fallback = Literal["mean", "broadcast"]
 """What a stage gets whose scoring failed in a rollout with a scored answer.
 
 mean: the group's mean of that stage, and advantage 0 there. broadcast: the answer's score, as the paper's text has it;
-where the stages' means differ, the failure itself becomes a reward.
+where the stages' means differ, the failure itself becomes a reward. Where proposing alone failed, nothing stands in:
+the stage has no new rubrics.
 """
 
 

@@ -109,10 +109,14 @@ class StepJudge:
                     if rollout.is_valid and not rollout.is_answer_only:
                         for score in rollout.rubric_scores:
                             scores[score.rubric_id].append(score.score)
-                limit = settings.archive_limit
-                self.buffer.replace(
-                    group.key, rubrics.pruned(scores, caps=settings.caps, step=step, archive_limit=limit)
+                pruned = rubrics.pruned(
+                    scores,
+                    caps=settings.caps,
+                    step=step,
+                    archive_limit=settings.archive_limit,
+                    retires_flat=settings.retires_flat,
                 )
+                self.buffer.replace(group.key, pruned)
         return GroupJudgement(
             query_key=group.key,
             step=step,

@@ -1,6 +1,6 @@
 """The interface of judges of reflections."""
 
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from rubricem_env.domain.judgement import Judgement, Rubric, Unscored
 from rubricem_env.domain.reflection import ReflectionScore
@@ -37,6 +37,7 @@ class CandidateScore(NamedTuple):
     """Why the second reader keeps it out of the bank; empty where it does not, or is not asked."""
 
 
+@runtime_checkable
 class ReflectionJudge(Protocol):
     """Scores reflections. Failures are values, as with `Judge`."""
 

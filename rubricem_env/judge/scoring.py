@@ -22,16 +22,13 @@ def score_stage(
     rubric_scores: Mapping[str, RubricScore],
     *,
     failure: str = "",
-    proposal_failure: str = "",
 ) -> StageScore | Unscored:
     """R = sum of w t over sum of w, over the rubrics that the judge scored; `failure` says why it scored fewer.
 
     A stage without rubrics is unscored. So is one with rubrics of which none was scored, or only some because of a
-    failure: the judge failed, as it did where there are no rubrics because proposing them failed. None of these is 0.
-    A judge that leaves a rubric out on purpose, such as the almanac's one without a truth, reports no failure.
+    failure: the judge failed. None of these is 0. A judge that leaves a rubric out on purpose, such as the almanac's
+    one without a truth, reports no failure.
     """
-    if not rubrics and proposal_failure:
-        return Unscored(reason="judge_failed", detail=f"no rubric could be proposed: {proposal_failure}")
     if not rubrics:
         return Unscored(reason="no_rubric")
     scored = [(rubric, rubric_scores[rubric.id]) for rubric in rubrics if rubric.id in rubric_scores]
@@ -53,9 +50,17 @@ def score_trajectory(
     failure: str = "",
     proposal_failure: str = "",
 ) -> Judgement:
-    """Every stage's outcome: scored where it is present, 0 where it is missing."""
+    """Every stage's outcome: scored where it is present, 0 where it is missing.
+
+    Where proposing failed there are no new rubrics (paper, section C.4): a stage without older ones has no rubric. With
+    no rubric at any stage there is nothing to score by, and the judge failed.
+    """
     outcomes: dict[Stage, StageScore | Unscored] = dict.fromkeys(STAGES, MISSING)
+    unproposed = Unscored(
+        reason="no_rubric" if rubrics else "judge_failed", detail=f"no rubric could be proposed: {proposal_failure}"
+    )
     for stage in present:
         own = [rubric for rubric in rubrics if rubric.stage is stage]
-        outcomes[stage] = score_stage(own, rubric_scores, failure=failure, proposal_failure=proposal_failure)
+        is_unproposed = not own and proposal_failure
+        outcomes[stage] = unproposed if is_unproposed else score_stage(own, rubric_scores, failure=failure)
     return Judgement.of(outcomes)

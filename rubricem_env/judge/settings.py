@@ -8,6 +8,10 @@ class JudgeSettings(Frozen):
     """How rubrics are kept, and when a step is stopped. The defaults are the paper's."""
 
     caps: StageCaps = StageCaps()
+    retires_flat: bool = True
+    """Retire an active rubric that gave all attempts of its group one score, below the caps too. false leaves it until
+    the caps cut it: then the caps alone retire, as in the paper's section C.4.
+    """
     archive_limit: Count = 50
     """How many retired rubrics are kept for each question. The oldest are dropped first."""
     dropout: UnitScore = 0.0

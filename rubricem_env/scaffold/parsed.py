@@ -1,6 +1,6 @@
 """A parsed trajectory: turns, stages, citations and violations, each derived once from the recorded text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rubricem_env.domain.base import Span, Stage, StageSpans
@@ -72,9 +72,13 @@ class ParsedTrajectory(NamedTuple):
 
 
 def parse_trajectory(
-    trajectory: Trajectory, *, turns: Sequence[Turn] | None = None, review_start: ReviewStart = "think"
+    trajectory: Trajectory,
+    *,
+    turns: Sequence[Turn] | None = None,
+    found: Iterable[Violation] | None = None,
+    review_start: ReviewStart = "think",
 ) -> ParsedTrajectory:
-    """Parse a trajectory; give `turns` if the episode has parsed them already."""
+    """Parse a trajectory; give `turns` if the episode has parsed them already, and `found`, their violations."""
     read = tuple(turns) if turns is not None else parse_turns(trajectory)
     blocks = place_blocks(read)
     placed_answer = find_answer(read, blocks)
@@ -83,7 +87,8 @@ def parse_trajectory(
     is_complete = any(turn.answer is not None for turn in read)
     shown = shown_snippets(trajectory.segments)
     citations = resolve_citations(answer or "", shown)
-    violations = (*turn_violations(read), *trajectory_violations(trajectory, read, citations))
+    of_turns = turn_violations(read) if found is None else found
+    violations = (*of_turns, *trajectory_violations(trajectory, read, citations))
     policy_text = "".join(turn.text for turn in read)
     return ParsedTrajectory(
         trajectory=trajectory,

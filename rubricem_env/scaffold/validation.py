@@ -1,6 +1,6 @@
 """Checks the rules that span turns: order of stages, missing parts, tool errors and citations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rubricem_env.domain.trajectory import Origin, Trajectory
 from rubricem_env.scaffold.citations import Citations
@@ -12,21 +12,32 @@ MAX_CONSECUTIVE_TOOL_ERRORS = 1
 """Two in a row are rejected in data generation; one, with a recovery, teaches resilience (paper, section B.2)."""
 
 
-def turn_violations(turns: Sequence[Turn]) -> Iterator[Violation]:
-    """The violations of each turn: first those of the emission itself, then those of order."""
-    has_planned = has_searched = has_reviewed = False
-    for turn in turns:
+class TurnRules:
+    """The rules of turns, which are given one by one: each is checked against what came before it."""
+
+    def __init__(self) -> None:
+        self._has_planned = self._has_searched = self._has_reviewed = False
+
+    def check(self, turn: Turn) -> Iterator[Violation]:
+        """The violations of the next turn: first those of the emission itself, then those of order."""
         yield from turn.violations
         yield from _opening(turn)
-        if not has_planned:
+        if not self._has_planned:
             yield from _first_plan(turn)
-            has_planned = turn.has_action or turn.first(PLAN) is not None
-        if has_searched:
-            yield from _after_search(turn, has_reviewed)
+            self._has_planned = turn.has_action or turn.first(PLAN) is not None
+        if self._has_searched:
+            yield from _after_search(turn, self._has_reviewed)
         if turn.answer is not None:
-            yield from _answer_in_place(turn, has_searched, has_reviewed)
-        has_reviewed = turn.call is None and (has_reviewed or turn.first(REVIEW) is not None)
-        has_searched = has_searched or turn.call is not None
+            yield from _answer_in_place(turn, self._has_searched, self._has_reviewed)
+        self._has_reviewed = turn.call is None and (self._has_reviewed or turn.first(REVIEW) is not None)
+        self._has_searched = self._has_searched or turn.call is not None
+
+
+def turn_violations(turns: Iterable[Turn]) -> Iterator[Violation]:
+    """The violations of each turn."""
+    rules = TurnRules()
+    for turn in turns:
+        yield from rules.check(turn)
 
 
 def _opening(turn: Turn) -> Iterator[Violation]:

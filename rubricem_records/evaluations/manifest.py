@@ -50,6 +50,8 @@ class Agent(Frozen):
     policy_sha256: Text = ""
     """The hash of a local model's files; empty for a model on a server."""
     style: Text = "scaffold"
+    prompts_sha256: Text = ""
+    """The hash of the prompts of a folder of the user's own; empty for ours."""
     tools: Text = ""
     """What `--tools` names."""
     search: Text = ""

@@ -43,4 +43,5 @@ def agent_name(run: Scores) -> str:
     policy = f"{kind}:{PurePath(rest).name}" if kind in ("file", "local") and colon else agent.policy
     options = [agent.style, f"reuse {agent.reuse}" if agent.reuse != "none" else ""]
     options.append(f"{agent.attempts} attempts" if agent.attempts > 1 else "")
+    options.append("own agent prompts" if agent.prompts_sha256 else "")
     return f"{policy} ({', '.join(filter(None, options))})"

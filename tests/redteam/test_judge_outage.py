@@ -4,14 +4,17 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import JudgeError, ModelError
+from rubricem_env.domain.judgement import Unscored
 from rubricem_env.domain.trajectory import Query
-from rubricem_env.judge.base import Proposal
+from rubricem_env.judge.base import Proposal, ScoringResult
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.group_scorer import GroupScorer
+from rubricem_env.judge.masking import group_scores
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
+from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.llm.chat import ChatReply
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
@@ -52,18 +55,41 @@ async def test_an_environment_gets_no_score_from_a_dead_judge():
     assert scores[1].review.missing
 
 
+def score_citations(request, _):
+    return 2 if "S_2" in request.parsed.answer else 0
+
+
 class CannotPropose(ScriptedJudge):
     async def propose(self, contrast):
         return Proposal(failure="down")
 
 
-async def test_where_proposing_alone_fails_the_answers_score_stands_in_as_for_a_failed_score():
-    judge = StepJudge(CannotPropose(lambda *_: 1), RubricBuffer())
-    (judged,) = await judge.judge_step([group(rubrics=(rubric("given", persistent=True),))], step=1)
-    # the answer has 1/2; without rubrics of their own, plan and research cannot be scored
-    assert [judged.judgements[0].score(stage) for stage in Stage] == [None, None, None, 0.5]
-    assert judged.judgements[0].plan.reason == "judge_failed"
+@pytest.mark.parametrize("fallback", ["mean", "broadcast"])
+async def test_where_proposing_alone_fails_there_are_no_new_rubrics_and_no_score_stands_in(fallback):
+    judge = StepJudge(CannotPropose(score_citations), RubricBuffer())
+    silent = StepJudge(ScriptedJudge(score_citations), RubricBuffer())
+    given = group(rubrics=(rubric("given", persistent=True),))
+    (judged,), (quiet,) = await judge.judge_step([given], step=1), await silent.judge_step([given], step=1)
+
+    # the careful answer has 2/2 and the careless one 0/2; without rubrics of their own, plan and research have no score
+    assert [judged.judgements[0].score(stage) for stage in Stage] == [None, None, None, 1.0]
+    assert judged.judgements[0].plan == Unscored(reason="no_rubric", detail="no rubric could be proposed: down")
     assert (judged.failures, judged.proposal_failure) == (0, "down")
+    # the same as of a judge that has nothing to add
+    found, expected = group_scores(judged.judgements, fallback), group_scores(quiet.judgements, fallback)
+    assert found.scores.tolist() == expected.scores.tolist() == [[0, 0, 0, 1], [0, 0, 0, 0]]
+    assert found.scored.all()
+    assert found.valid.all()
+
+
+async def test_where_proposing_and_scoring_fail_the_attempts_are_lost():
+    class Dead(CannotPropose):
+        async def score(self, request):
+            return ScoringResult(failure="down")
+
+    judge = StepJudge(Dead(score_citations), RubricBuffer(), settings=JudgeSettings(failure_limit=1.0))
+    (judged,) = await judge.judge_step([group(rubrics=(rubric("given", persistent=True),))], step=1)
+    assert (judged.failures, judged.judgements[0].answer.reason) == (2, "judge_failed")
 
 
 async def test_a_judge_with_nothing_to_add_is_not_a_failure():

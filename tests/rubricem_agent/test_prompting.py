@@ -7,12 +7,23 @@ from importlib import resources
 import pytest
 from hypothesis import given, strategies as st
 
-from rubricem_agent.prompting import agent_prompt, fill, prompt_from_text, read_prompt
+from rubricem_agent.memory.inject import Injector
+from rubricem_agent.prompting import (
+    AGENT_PROMPTS,
+    SHIPPED_PROMPTS,
+    agent_prompt,
+    fill,
+    prompt_from_text,
+    read_agent_prompts,
+    read_prompt,
+)
 from rubricem_agent.reflection.candidates import reflection_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, Query, Segment, Trajectory
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_records.bank.bank_items import BankItem, Retrieved
+from tests.fakes import make_reflection
 
 
 def test_a_prompt_s_hash_is_that_of_its_file():
@@ -129,3 +140,66 @@ def test_optional_parameters_are_told_and_unknown_tools_are_named():
     system = agent_prompt(("snippet_search", "weather")).system
     assert "- fieldsOfStudy: " in system
     assert '- weather. Call it so: <call_tool name="weather">query</call_tool>' in system
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the shipped prompts of the agent."""
+    for name in AGENT_PROMPTS:
+        (tmp_path / f"{name}.md").write_text(SHIPPED_PROMPTS[name].text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_copy_of_our_prompts_is_ours(folder):
+    assert read_agent_prompts(folder) == read_agent_prompts(None) == SHIPPED_PROMPTS
+
+
+def test_an_agent_is_told_what_the_prompts_of_a_folder_say_and_their_hash_is_another(folder):
+    (folder / "agent.md").write_text("<!-- section: system -->\nSearch with {{tools}}.\n", encoding="utf-8")
+    (folder / "format_long.md").write_text("In full.", encoding="utf-8")
+    prompts = read_agent_prompts(folder)
+    prompt = agent_prompt(TOOLS, prompts=prompts)
+    opening = prompt.opening(Query(question="Why?"))
+    assert opening.system.startswith("Search with - google_search")
+    assert opening.user == "Why?\n\nIn full."
+    assert prompt.hash != agent_prompt(TOOLS).hash
+    # A model with a system prompt of its own gets the folder's forms too.
+    assert agent_prompt(TOOLS, system="Go.", prompts=prompts).opening(Query(question="Why?")).user.endswith("In full.")
+
+
+def test_lessons_and_reflections_are_worded_by_the_folder_too(folder):
+    block = "<!-- section: block -->\nBefore: {{examples}}\n<!-- section: example -->\n{{rubrics}} {{takeaways}}\n"
+    (folder / "inject_within.md").write_text(block, encoding="utf-8")
+    reflect = (folder / "reflection.md").read_text(encoding="utf-8").replace("You are a strict editor", "You edit")
+    (folder / "reflection.md").write_text(reflect, encoding="utf-8")
+    prompts = read_agent_prompts(folder)
+    item = BankItem(id=1, revision=1, reflection=make_reflection("Why?", takeaways="say what is open"))
+    shown, _ = Injector(count_tokens=len, prompts=prompts).render([Retrieved(item, 1.0)], "within")
+    assert shown == f"Before: {item.reflection.rubrics} say what is open"
+    assert reflection_prompt(prompts=prompts).section("system").startswith("You edit")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("react", None, r"has no react\.md; it needs one of each of ours\. Copy what is missing from /"),
+        ("agent", "Search with {{tools}}.", r"agent\.md has these sections: none; it needs each of ours once: system"),
+        (
+            "agent",
+            "<!-- section: system -->\nSearch.",
+            r"agent\.md, section system, lacks the placeholder \{\{tools\}\}",
+        ),
+        ("format_long", "In {{words}}.", r"format_long\.md has the unknown placeholder \{\{words\}\}; .* none"),
+        (
+            "inject_cross",
+            "<!-- section: block -->\n{{examples}}\n<!-- section: example -->\n{{rubrics}}{{takeaways}}\n",
+            r"inject_cross\.md, section example, lacks the placeholder \{\{number\}\}, \{\{question\}\}",
+        ),
+    ],
+)
+def test_a_folder_that_misses_a_prompt_or_a_placeholder_is_refused_in_one_sentence(folder, name, text, sentence):
+    (folder / f"{name}.md").unlink()
+    if text is not None:
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=sentence):
+        read_agent_prompts(folder)

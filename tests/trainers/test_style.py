@@ -1,4 +1,4 @@
-"""A flat policy, which thinks and acts without stages, in both trainers: the paper's figure 7 (b)."""
+"""A flat policy, which thinks and acts without stages, in both trainers: the paper's figure 6 (b)."""
 
 from pathlib import Path
 

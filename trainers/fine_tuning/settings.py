@@ -22,7 +22,7 @@ Precision = Literal["bf16", "fp32"]
 
 
 class SftConfig(Frozen):
-    """A fine-tuning run; the defaults are the paper's (section E.1)."""
+    """A fine-tuning run; the defaults are the paper's (appendix F.1.1)."""
 
     model: str
     """A folder or a name that transformers can load, with its tokenizer and chat template; `tiny` is the shipped

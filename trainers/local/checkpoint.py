@@ -31,7 +31,7 @@ def save_run(run: Run, step: int) -> None:
     items["bank"] = ("bank.npz", lambda path: save_snapshot(run.bank, path, step=step), step)
     learner = run.learner
     items |= learning_parts(step, model=learner.policy, optimizer=learner.optimizer, identity=_identity(run.config))
-    save_checkpoint(root, step=step, parts=items)
+    save_checkpoint(root, step=step, parts=items, prompts=run.prompt_hashes)
 
 
 def resume_run(run: Run) -> int:
@@ -43,6 +43,7 @@ def resume_run(run: Run) -> int:
     checkpoint = latest_checkpoint(run.config.out / "checkpoints")
     if checkpoint is None:
         return 0
+    checkpoint.refuse_other_prompts(run.prompt_hashes)
     learner = run.learner
     with checkpoint.restoring():
         restore(checkpoint, model=learner.policy, optimizer=learner.optimizer, identity=_identity(run.config))
@@ -65,11 +66,13 @@ def resume_run(run: Run) -> int:
 
 
 _CHANGEABLE: Mapping[str, Any] = {
-    **dict.fromkeys(("steps", "out", "evaluate_every", "checkpoint_every"), True),
-    "judge": {"rates", "ceilings", "timeout", "hedge_after"},
+    **dict.fromkeys(("steps", "out", "evaluate_every", "checkpoint_every", "prompts"), True),
+    "judge": {"rates", "ceilings", "timeout", "hedge_after", "prompts"},
     "tools": ToolsConfig.model_fields.keys() - {"backend", "corpus"},
 }
-"""What a resumed run may have otherwise: its length and folder, how often it saves or evaluates, limits and engines."""
+"""What a resumed run may have otherwise: its length and folder, how often it saves or evaluates, limits and engines,
+and where its prompts lie, whose hashes are compared.
+"""
 
 
 def _identity(config: LocalConfig) -> str:

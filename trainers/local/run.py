@@ -13,7 +13,7 @@ from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
-from rubricem_agent.prompting import AgentPrompt, agent_prompt
+from rubricem_agent.prompting import AgentPrompt, agent_prompt, read_agent_prompts
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
@@ -32,7 +32,7 @@ from rubricem_env.world.questions import Question
 from rubricem_records.rollouts.run_record import RECORD_FOLDER
 from rubricem_records.rollouts.run_recorder import RunRecorder
 
-from ..settings import with_run_seed
+from ..settings import prompt_hashes, with_run_seed
 from .learner import Learner
 from .policy import load_trained
 from .settings import LocalConfig, with_system
@@ -48,6 +48,8 @@ class Run(NamedTuple):
     learner: Learner
     policy: LocalPolicy
     prompt: AgentPrompt
+    prompt_hashes: dict[str, str]
+    """Of the policy's prompts and the judge's, by the name of the file; a checkpoint records them."""
     toolbox: Toolbox
     judge: StepJudge
     bank: RubricBank
@@ -122,19 +124,34 @@ def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOu
     return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 
+def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int) -> None:
+    """Raise ConfigError where an episode after the longest opening does not fit into the policy's cache."""
+    length = opening_tokens + config.limits.max_tokens
+    length += config.bank.reference_tokens if config.meta_policy else 0
+    room = config.reflection.total_tokens
+    if length > room:
+        raise ConfigError(
+            f"an episode may have {length} tokens (the longest question's prompt, bank.reference_tokens, "
+            f"limits.max_tokens), and the policy's cache holds reflection.total_tokens {room}. Raise the last, or "
+            "lower the others."
+        )
+
+
 def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
     """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
     Open seeds in the settings become the run's seed, so that the settings determine every draw.
 
     Raises:
-        ConfigError: the policy's folder holds no policy, or the settings do not fit the questions.
+        ConfigError: the policy's folder holds no policy, a folder of prompts is refused, or the settings do not fit the
+            questions.
         FileFormatError: the questions cannot be read.
     """
     config = with_system(with_run_seed(config, config.seed))
     train, held_out, truth = read_run_questions(config)
     toolbox = toolbox or shipped_toolbox()
-    prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "")
+    prompts = read_agent_prompts(config.prompts)
+    prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "", prompts=prompts)
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
     learner = Learner(
@@ -163,34 +180,30 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         bank,
         settings=config.reflection,
         version=lambda: learner.synced,
+        prompts=prompts,
     )
     pending: Pending = {}
 
     async def reflect(ticket: Ticket) -> ReflectionOutcome:
         return await reflector.reflect(pending.pop(ticket), step=ticket.step)
 
-    longest = max((*train.values(), *held_out), key=lambda query: len(query.question))
-    length = len(tokenizer.encode_opening(prompt.opening(longest))) + config.limits.max_tokens
-    length += config.bank.reference_tokens if config.meta_policy else 0
-    if length > room:
-        raise ConfigError(
-            f"an episode may have {length} tokens (the longest question's prompt, bank.reference_tokens, "
-            f"limits.max_tokens), and the policy's cache holds reflection.total_tokens {room}. Raise the last, or "
-            "lower the others."
-        )
+    opening = prompt.opening(max((*train.values(), *held_out), key=lambda query: len(query.question)))
+    _refuse_long_episodes(config, opening_tokens=len(tokenizer.encode_opening(opening)))
     return Run(
         config=config,
         learner=learner,
         policy=policy,
         prompt=prompt,
+        prompt_hashes=prompt_hashes(config, config.judge),
         toolbox=toolbox,
         judge=StepJudge(judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings),
         bank=bank,
-        injector=build_injector(config.bank, policy.count_tokens),
+        injector=build_injector(config.bank, policy.count_tokens, prompts=prompts),
         curriculum=Curriculum(
             list(train),
             batch_size=config.questions_per_step,
             window=config.window,
+            repeats=config.repeats,
             rng=np.random.default_rng(config.seed),
         ),
         deferred=Deferred(reflect, ReflectionOutcome),

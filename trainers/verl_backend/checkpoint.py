@@ -8,6 +8,7 @@ deletes only weights that the same process has written, and never its queue.
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rubricem_agent.learn.checkpoint import (
@@ -48,6 +49,7 @@ def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
         "data.train_batch_size": config.data.train_batch_size,
         "rows": ROWS,
         "rubricem.window": settings.window,
+        "rubricem.repeats": settings.repeats,
         "rubricem.matrix": [list(row) for row in settings.matrix],
         "rubricem.credit": settings.credit,
         "rubricem.meta_policy": settings.meta_policy,
@@ -87,11 +89,18 @@ def resumed_step(config: Any) -> int:
     return marked_step(marker) if config.trainer.resume_mode == "auto" and marker.is_file() else 0
 
 
-def save_service(root: Path, states: Mapping[str, object], *, bank: RubricBank, step: int) -> None:
+def save_service(
+    root: Path,
+    states: Mapping[str, object],
+    *,
+    bank: RubricBank,
+    step: int,
+    prompts: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write the checkpoint of a step under `root`: states by name, and the bank."""
     parts = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
     parts["bank"] = ("bank.npz", lambda path: save_snapshot(bank, path, step=step), step)
-    save_checkpoint(root, step=step, parts=parts)
+    save_checkpoint(root, step=step, parts=parts, prompts=prompts)
 
 
 class WaitingGroup(Frozen):

@@ -19,7 +19,7 @@ import torch
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_quality, record_evaluation
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
-from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.prompting import agent_prompt, read_agent_prompts
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
@@ -85,7 +85,12 @@ async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Q
         rollouts = await answer_held_out(
             policy,
             queries,
-            prompt=agent_prompt(toolbox.names, style=settings.get("style", "scaffold"), system=settings["system"]),
+            prompt=agent_prompt(
+                toolbox.names,
+                style=settings.get("style", "scaffold"),
+                system=settings["system"],
+                prompts=read_agent_prompts(Path(settings["prompts"]) if settings.get("prompts") else None),
+            ),
             toolbox=toolbox,
             limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
             max_turn_tokens=settings["max_turn_tokens"],

@@ -30,6 +30,7 @@ from rubricem_agent.learn.step import (
 from rubricem_agent.memory.inject import Block
 from rubricem_agent.memory.snapshot import load_snapshot
 from rubricem_agent.policy.local import load_tokenizer
+from rubricem_agent.prompting import read_agent_prompts
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector, judged_attempts
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import build_judge
@@ -52,7 +53,7 @@ from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.run_record import RECORD_FOLDER
 from rubricem_records.rollouts.run_recorder import RunRecorder
 
-from ..settings import with_run_seed
+from ..settings import prompt_hashes, with_run_seed
 from .background_audit import BackgroundAudit
 from .checkpoint import check_identity, pack_attempts, save_service, unpack_attempts
 from .patience import Patience
@@ -95,7 +96,9 @@ class JudgeService(SharedLimits):
         judge, self._reflection_judge = _judges(settings, self._truth)
         self.judge = StepJudge(judge, RubricBuffer(), settings=settings.judge.settings)
         self.bank = build_bank(settings.bank)
-        self._injector = build_injector(settings.bank, self.tokenizer.count)
+        self._prompts = read_agent_prompts(settings.prompts)
+        self._prompt_hashes = prompt_hashes(settings, settings.judge)
+        self._injector = build_injector(settings.bank, self.tokenizer.count, prompts=self._prompts)
         self._groups: dict[str, IncompleteGroup] = {}
         """Groups that miss rollouts, by name."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
@@ -136,6 +139,7 @@ class JudgeService(SharedLimits):
             self.bank,
             settings=self.settings.reflection,
             version=lambda: policy.versions(default=0)[1],
+            prompts=self._prompts,
         )
         self.reflections.relaunch()
 
@@ -307,7 +311,7 @@ class JudgeService(SharedLimits):
             }
             if self._audit is not None:
                 states["audit"] = self._audit.audit.state_dict()
-            await asyncio.to_thread(save_service, root, states, bank=self.bank, step=step)
+            await asyncio.to_thread(save_service, root, states, bank=self.bank, step=step, prompts=self._prompt_hashes)
         return scored
 
     async def resume_scoring(self) -> None:
@@ -321,6 +325,7 @@ class JudgeService(SharedLimits):
         `open` afterwards.
         """
         checkpoint = check_identity(root, step=step, identity=identity)
+        checkpoint.refuse_other_prompts(self._prompt_hashes)
         with checkpoint.restoring():
             load_snapshot(self.bank, checkpoint.path("bank"), step=checkpoint.step)
             deferred, stream = checkpoint.read_json("deferred"), checkpoint.read_json("stream")

@@ -21,6 +21,7 @@ from rubricem_agent.yaml_config import CONFIGS, read_yaml
 from rubricem_env.domain.errors import BoundaryError, ConfigError, UsageError
 from rubricem_records.files.run_lock import lock_folder
 
+from ..settings import prompt_hashes
 from .checkpoint import FOLDER, RANKS, check_identity, identity_of, resumed_step
 from .planning.run_shape import value_at
 from .refusals import complete_config
@@ -89,7 +90,9 @@ def check_resume(config: Any, settings: VerlSettings) -> None:
             "trainer.default_local_dir."
         )
     identity = identity_of(config, settings)
-    saved = check_identity(folder / FOLDER, step=step, identity=identity).read_json("identity")
+    checkpoint = check_identity(folder / FOLDER, step=step, identity=identity)
+    checkpoint.refuse_other_prompts(prompt_hashes(settings, settings.judge))
+    saved = checkpoint.read_json("identity")
     if saved[RANKS] != identity[RANKS]:
         sys.stderr.write(
             f"verl_ssgrpo: step {step} was saved by {saved[RANKS]} ranks and resumes on {identity[RANKS]}: weights and "

@@ -156,7 +156,8 @@ def _requests(read: Reader, settings: VerlSettings) -> Iterator[str]:
 def _asynchrony(read: Reader, settings: VerlSettings) -> Iterator[str]:
     """A repeat is sampled some steps early, and its question's reflection is a step late."""
     ahead = steps_ahead(read, settings)
-    if read(_MODE, "sync") in SECTIONS and settings.meta_policy and settings.window <= ahead:
+    repeats = settings.meta_policy and settings.repeats
+    if read(_MODE, "sync") in SECTIONS and repeats and settings.window <= ahead:
         yield (
             f"rubricem.window is {settings.window}, and {ahead:g} steps are sampled ahead: a question would be "
             f"repeated before it has been reflected on, without its lesson. Set rubricem.window to at least "

@@ -14,7 +14,7 @@ from typing import Any
 from rubricem_agent.policy.base import STOP_STRINGS, Opening
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
-from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.prompting import agent_prompt, read_agent_prompts
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.on_ray import limits_of
 from rubricem_agent.wiring.tools import open_tools
@@ -168,6 +168,7 @@ class EpisodeRunner:
     def __init__(self, settings: VerlSettings, *, model: Path, max_length: int, service: Any) -> None:
         """`service` is Ray's handle of the judge service."""
         self._settings = settings
+        self._prompts = read_agent_prompts(settings.prompts)
         self._service = service
         self._searches: list[PatientSearch] = []
         self._tokenizer = load_tokenizer(model)
@@ -192,7 +193,12 @@ class EpisodeRunner:
         try:
             with boundary(ModelError, "run an episode"):
                 toolbox = await self._tools()
-                prompt = agent_prompt(toolbox.names, style=self._settings.style, system=self._settings.system)
+                prompt = agent_prompt(
+                    toolbox.names,
+                    style=self._settings.style,
+                    system=self._settings.system,
+                    prompts=self._prompts,
+                )
                 plain = opening = prompt.opening(scheduled.query)
                 if self._settings.is_guided(index, step=scheduled.step):
                     opening = prompt.opening(

@@ -117,6 +117,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
             list(queries),
             batch_size=self.config.data.train_batch_size,
             window=self.settings.window,
+            repeats=self.settings.repeats,
             rng=np.random.default_rng(self.settings.seed),
         )
         self.train_dataloader = CurriculumStream(curriculum, queries)

@@ -1,6 +1,6 @@
 """ART: one TrajectoryGroup for each stage, for a trajectory has one advantage; scalar within a stage.
 
-ART normalises the rewards of a group, so a stage's returns become the advantages of equation 2. A message is trained
+ART normalises the rewards of a group, so a stage's returns become the advantages of section 3.3. A message is trained
 on where it is a `Choice`: in a stage's group these are the turns that the stage has text in. A turn of two stages,
 such as review and answer, is trained on in both groups, each with its own advantage.
 """

@@ -1,6 +1,6 @@
 """The judge that asks a chat model for rubrics, scores and reflection scores.
 
-The paper's sections C and D.5 describe it.
+The paper's appendices C and D.6.2 describe it.
 """
 
 from collections.abc import Mapping
@@ -34,15 +34,7 @@ from rubricem_env.judge.model.request_blocks import (
     render_scoring,
 )
 from rubricem_env.judge.model.shown_attempt import QUESTION_CHARS, shorten_middle
-from rubricem_env.judge.model.templates import (
-    ADMIT,
-    PROMPT_HASHES,
-    PROPOSE,
-    REFLECT,
-    SCORE,
-    SYSTEM_PROMPTS,
-    repair_request,
-)
+from rubricem_env.judge.model.templates import ADMIT, PROPOSE, REFLECT, SCORE, SHIPPED_PROMPTS, JudgePrompts
 from rubricem_env.judge.reflections import EMPTY, CandidateScore, ReflectionTask
 from rubricem_env.judge.rubrics.admission import refuse_rubric
 from rubricem_env.llm.ask import ask_for
@@ -57,15 +49,24 @@ from rubricem_env.scaffold.untrusted import neutralize
 class LLMJudge:
     """Proposes rubrics, scores trajectories and judges reflections with one chat model."""
 
-    def __init__(self, model: ChatModel, *, settings: AskSettings | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        settings: AskSettings | None = None,
+        timing: Timing | None = None,
+        prompts: JudgePrompts = SHIPPED_PROMPTS,
+    ) -> None:
         self._model = model
+        self._prompts = prompts
+        self._hashes = prompts.hashes
         self.name = model.name
         self._settings = settings or AskSettings()
         self._timing = timing or Timing.real()
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """Rubrics from one call for the whole group; each proposed rubric is admitted or refused by itself."""
-        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=PROMPT_HASHES[PROPOSE])
+        provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=self._hashes[PROPOSE])
         refused: list[str] = []
 
         def parse(reply: ChatReply) -> list[Rubric]:
@@ -121,7 +122,7 @@ class LLMJudge:
     def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
         return ChatRequest(
             prompt=blocks,
-            system=SYSTEM_PROMPTS[purpose],
+            system=self._prompts.systems[purpose],
             schema=schema,
             purpose=purpose,
             temperature=self._settings.temperature,
@@ -187,7 +188,7 @@ class LLMJudge:
             rubrics[index].id: RubricScore.whole(rubrics[index].id, entry.score, entry.justification)
             for index, entry in sorted(entries.items())
         }
-        return ScoringResult(rubric_scores, prompt_hash=PROMPT_HASHES[SCORE])
+        return ScoringResult(rubric_scores, prompt_hash=self._hashes[SCORE])
 
     async def _repair(self, request: ChatRequest, missing: Numbered) -> dict[int, WireScore]:
         """The entries of one more call, which names the missing indices; none if it fails."""
@@ -195,7 +196,7 @@ class LLMJudge:
         def parse(reply: ChatReply) -> dict[int, WireScore]:
             return read_entries(parse_json_object(reply), WireScore, asked=missing)
 
-        again = repair_request(missing)
+        again = self._prompts.repair_request(missing)
         once = self._settings.fallback_retry.model_copy(update={"attempts": 1})
         repair = request._replace(prompt=f"{request.prompt}\n\n{again}")
         try:

@@ -95,9 +95,15 @@ class RubricSet(Frozen):
         return RubricSet(persistent=self.persistent, active=tuple(active.values()), archive=archive)
 
     def pruned(
-        self, scores: Mapping[str, Sequence[float]], *, caps: StageCaps, step: int, archive_limit: int
+        self,
+        scores: Mapping[str, Sequence[float]],
+        *,
+        caps: StageCaps,
+        step: int,
+        archive_limit: int,
+        retires_flat: bool = True,
     ) -> "RubricSet":
-        """Retire rubrics that separate nothing, then reduce each stage to its cap.
+        """Retire rubrics that separate nothing, unless `retires_flat` is False; then reduce each stage to its cap.
 
         `scores` has each rubric's scores over the valid rollouts. With fewer than two there is nothing to measure, and
         the rubric keeps its variance.
@@ -108,10 +114,13 @@ class RubricSet(Frozen):
             for entry in self.active
         ]
         flat = {key for key, variance in variances.items() if variance == 0.0}
-        kept = _within_caps([entry for entry in measured if entry.rubric.id not in flat], caps)
+        contenders = [entry for entry in measured if not retires_flat or entry.rubric.id not in flat]
+        kept = _within_caps(contenders, caps)
         retired = tuple(
             RetiredRubric(
-                last=entry, reason="separates_nothing" if entry.rubric.id in flat else "over_cap", retired_step=step
+                last=entry,
+                reason="separates_nothing" if retires_flat and entry.rubric.id in flat else "over_cap",
+                retired_step=step,
             )
             for entry in measured
             if entry.rubric.id not in kept

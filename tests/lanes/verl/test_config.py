@@ -12,7 +12,7 @@ from verl.utils.config import validate_config
 
 from rubricem_agent.yaml_config import read_yaml
 from rubricem_env.domain.errors import ConfigError
-from tests.trainers.verl_backend.planning.paper_numbers import ABLATIONS, numbers_of
+from tests.trainers.verl_backend.planning.paper_numbers import RECIPES, numbers_of, with_defaults
 from tests.trainers.verl_backend.planning.test_configs import flat
 from trainers.verl_backend.launch import read_config
 from trainers.verl_backend.planning.run_shape import value_at
@@ -33,13 +33,13 @@ def test_a_config_composes_and_its_section_is_whole(path):
     assert length >= config.data.max_prompt_length + settings.limits.max_tokens
 
 
-@pytest.mark.parametrize("name", ["verl_rubricem_8b", *ABLATIONS])
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_papers_numbers_over_verls_defaults_and_passes_verls_own_checks(name):
     config = read_config(CPU.with_name(f"{name}.yaml"), [])
     OmegaConf.resolve(config)
-    plain = OmegaConf.to_container(config)
+    plain = with_defaults(OmegaConf.to_container(config))
     expected = numbers_of(name)
-    assert {key: value_at(plain, key, "missing") for key in expected} == expected
+    assert {key: value_at(plain, key, None) for key in expected} == expected
     assert need_reference_policy(config)
     assert not need_critic(config)
     validate_config(config=config, use_reference_policy=True, use_critic=False)

@@ -29,7 +29,7 @@ def by_hand(scores: np.ndarray, valid: list[bool]) -> tuple[list[list[float]], l
 
 
 def test_the_default_matrix_is_the_papers_as_printed():
-    # Appendix E.1: rows are the stages that earn, columns the stages that are scored.
+    # Appendix F.1.2: rows are the stages that earn, columns the stages that are scored.
     assert PAPER_MATRIX == ((1.0, 0.4, 0.6, 0.8), (0.0, 1.0, 0.4, 0.8), (0.0, 0.0, 1.0, 0.8), (0.0, 0.0, 0.0, 1.0))
 
 

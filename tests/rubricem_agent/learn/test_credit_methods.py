@@ -133,7 +133,7 @@ def test_a_method_says_what_it_lacks():
         assign_credit([BEST, WORST], scored=[[True] * 4])
 
 
-# Scores that failed (choice B7).
+# Scores that failed.
 
 
 def test_a_lost_score_is_0_at_its_stage_and_the_groups_mean_in_the_returns():

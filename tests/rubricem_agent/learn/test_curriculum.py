@@ -26,6 +26,33 @@ def test_a_window_is_three_new_batches_and_then_the_same_three():
     assert [batch.keys for batch in batches[:3]] == [batch.keys for batch in batches[3:]]
 
 
+def test_without_repeats_every_step_has_new_questions_and_an_epoch_is_a_permutation():
+    keys = [f"q{index}" for index in range(7)]
+    stream = Curriculum(keys, batch_size=2, window=3, rng=np.random.default_rng(0), repeats=False)
+    batches = list(islice(stream, 21))
+    assert {batch.encounter for batch in batches} == {"new"}
+    # 7 windows of 6 are 42 = 6 x 7 questions
+    assert sorted(key for batch in batches for key in batch.keys) == sorted(keys * 6)
+    # The first window is that of a run with repeats, which meets it twice.
+    assert [batch.keys for batch in batches[:3]] == [batch.keys for batch in islice(curriculum(), 3)]
+
+
+def test_a_run_without_repeats_goes_on_where_it_stopped_and_not_with_them():
+    keys = [f"q{index}" for index in range(7)]
+
+    def stream(repeats=False):
+        return Curriculum(keys, batch_size=2, window=3, rng=np.random.default_rng(0), repeats=repeats)
+
+    whole = list(islice(stream(), 12))
+    first = stream()
+    list(islice(first, 5))
+    second = stream()
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert list(islice(second, 7)) == whole[5:]
+    with pytest.raises(UsageError, match="curriculum has repeats False, this run has True"):
+        stream(repeats=True).load_state_dict(first.state_dict())
+
+
 def test_new_questions_borrow_from_others_and_repeats_from_themselves():
     batches = list(islice(curriculum(window=1), 2))
     assert [batch.retrieval for batch in batches] == ["cross", "within"]

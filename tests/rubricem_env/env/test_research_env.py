@@ -10,11 +10,13 @@ import rubricem_env
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
-from rubricem_env.domain.trajectory import Query, Trajectory
+from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus, Trajectory
+from rubricem_env.env.episode import Episode
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import ScoreEach
 from rubricem_env.env.spec import make_env_spec
 from rubricem_env.env.wrappers import CharacterLimit, EmissionChecker
+from rubricem_env.scaffold.parsed import parse_trajectory
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
 # plan 0.25, research 0.5, review 0.75, answer 1.0
@@ -103,6 +105,42 @@ def test_a_budget_truncates_and_does_not_terminate(env):
     assert (terminated, truncated) == (False, True)
     assert info["ending"] == "stalled"
     assert info["violations"] == "no_action"
+
+
+def test_info_names_the_violations_of_the_whole_episode(env):
+    env.reset(seed=0)
+    info = env.step(ANSWER)[-1]
+    # The emission itself is well formed; its place in the episode is not.
+    assert info["violations"] == ""
+    assert info["episode_violations"] == "missing_think,missing_plan,answer_in_first_turn,missing_review"
+
+    env.reset(seed=0)
+    assert env.step("hm")[-1]["episode_violations"] == "no_action,missing_think"
+    middle = env.step(PLAN + CALL)[-1]
+    assert (middle["violations"], middle["episode_violations"]) == ("", "no_action,missing_think")
+    last = env.step(
+        f"<think>t</think><state_evaluation>s</state_evaluation>{REVIEW}<answer><cite id='S_9'>x</cite></answer>"
+    )
+    # Those of the record as a whole come last: the answer cites what no tool has shown.
+    assert last[-1]["episode_violations"] == "no_action,missing_think,unknown_citation"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_violations_that_were_asked_for_turn_by_turn_are_those_of_the_record(asks):
+    episode = Episode(Query(question="Why?"))
+    for text in ("hm", PLAN + CALL, f"{REVIEW}{CALL}", f"{PLAN}<answer><cite id='S_1'>x</cite></answer>"):
+        reply = episode.emit(text)
+        assert not asks or episode.violations
+        if isinstance(reply, ToolCall):
+            episode.observe(ToolResult(status=ToolStatus.ERROR, message="down"))
+    assert episode.violations == parse_trajectory(episode.trajectory).violations
+    assert len({violation.code for violation in episode.violations}) > 5
+
+
+def test_a_budget_ends_an_episode_whose_missing_answer_is_named_at_the_end_alone(env):
+    env.reset(seed=0)
+    codes = [env.step("hm")[-1]["episode_violations"] for _ in range(2)]
+    assert ["missing_answer" in code for code in codes] == [False, True]
 
 
 def test_a_step_before_reset_is_refused(env):

@@ -13,6 +13,7 @@ import pytest
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps, find_checkpoint, load_checkpoint
 from rubricem_agent.learn.collapse import WatchSettings
+from rubricem_agent.prompting import AGENT_PROMPTS, SHIPPED_PROMPTS
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_records.files.trimming import trim_log
 from trainers.local.checkpoint import resume_run, save_run
@@ -128,3 +129,22 @@ def test_thresholds_are_no_part_of_a_runs_identity(tmp_path):
     other = config.model_copy(update={"watch": WatchSettings(fewest_valid=None), "compare_gradients_every": 3})
 
     assert other.model_dump_json() == config.model_dump_json()
+
+
+def test_a_checkpoint_names_the_hash_of_every_prompt_and_no_run_with_others_resumes_from_it(config, tmp_path):
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    for name in AGENT_PROMPTS:
+        (folder / f"{name}.md").write_text(SHIPPED_PROMPTS[name].text, encoding="utf-8")
+    (folder / "inject_cross.md").write_text(f"{SHIPPED_PROMPTS['inject_cross'].text}\n", encoding="utf-8")
+    own = config.model_copy(update={"prompts": folder})
+    save_run(make_run(own), 0)
+
+    manifest = json.loads((find_checkpoint(config.out / "checkpoints") / "manifest.json").read_text())
+    whole = (folder / "inject_cross.md").read_bytes()
+    assert manifest["prompts"]["inject_cross.md"] == hashlib.sha256(whole).hexdigest()[:16]
+    assert {"agent.md", "reflection.md", "propose.md", "score.md", "reflect.md", "repair.md"} < {*manifest["prompts"]}
+
+    assert resume_run(make_run(own)) == 0
+    with pytest.raises(UsageError, match=r"was written with other prompts: inject_cross\.md\. Resuming would mix"):
+        resume_run(make_run(config))

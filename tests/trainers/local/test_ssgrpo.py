@@ -55,6 +55,13 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
     assert load_tokenizer(config.out / "model").size == load_tokenizer(config.policy).size
 
 
+def test_a_run_without_repeats_meets_new_questions_at_every_step_and_reflects_on_all(config):
+    rows = run(config.model_copy(update={"repeats": False}))
+    assert [row.get("encounter") for row in rows] == [None, "new", "new", None]
+    recorded = (config.out / RECORD_FOLDER / f"{ROLLOUTS}.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["rollout"]["trajectory"]["question"] for line in recorded}) == 2
+
+
 def test_the_parts_of_a_steps_time_are_no_more_than_the_whole(config):
     begun = time.monotonic()
     run(config)

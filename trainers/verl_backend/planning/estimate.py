@@ -154,7 +154,7 @@ def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
     settings, tools = shape.settings, shape.settings.tools
     if settings.almanac is not None:
         return []
-    kinds = [kind for name in (settings.judge.judge, *settings.judge.also) for kind in _judging(name, shape, assumed)]
+    kinds = list(_judging(shape, assumed))
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
     google = _searching(tools, tools.google_search, searches * assumed.google_share)
     return [*kinds, google, _searching(tools, tools.snippet_search, searches * (1 - assumed.google_share))]
@@ -171,7 +171,16 @@ def _searching(tools: ToolsConfig, search: SearchConfig, calls: float) -> CallKi
     return _priced(what, calls, None if is_free else model, read=read, written=written, fee=fee)
 
 
-def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallKind]:
+def _judging(shape: RunShape, assumed: Assumptions, *, own_alone: bool = False) -> Iterator[CallKind]:
+    """The calls of all judges, or of those on own servers alone."""
+    config = shape.settings.judge
+    for position, name in enumerate((config.judge, *config.also)):
+        if not own_alone or is_own(parse_judge(name).url):
+            proposes = position == 0 or config.proposers == "all"
+            yield from _judging_of(name, shape, assumed, proposes=proposes)
+
+
+def _judging_of(name: str, shape: RunShape, assumed: Assumptions, *, proposes: bool) -> Iterator[CallKind]:
     judge, ask, reflection = parse_judge(name), shape.settings.judge.ask, shape.settings.reflection
     # What a judge sees of an attempt, up to its limit: what the policy wrote and the tools returned.
     attempt = assumed.written_tokens + assumed.searches * assumed.observed_tokens
@@ -180,7 +189,7 @@ def _judging(name: str, shape: RunShape, assumed: Assumptions) -> Iterator[CallK
     scores = assumed.rubrics * _SCORE_TOKENS
     rubrics = assumed.rubrics * _RUBRIC_TOKENS
     kinds: list[tuple[str, float, float, float]] = [
-        ("rubrics", shape.questions, contrast + _PROPOSE_PROMPT, _PROPOSAL_TOKENS),
+        ("rubrics", shape.questions * proposes, contrast + _PROPOSE_PROMPT, _PROPOSAL_TOKENS),
         ("scores", shape.attempts, shown + _SCORE_PROMPT + rubrics, scores),
     ]
     if shape.settings.meta_policy:
@@ -208,8 +217,7 @@ def _is_near(host: str) -> bool:
 
 def judge_gpus(shape: RunShape, assumed: Assumptions) -> int:
     """The GPUs that judges on own servers need to judge a step within the times assumed."""
-    names = (shape.settings.judge.judge, *shape.settings.judge.also) if shape.settings.almanac is None else ()
-    kinds = [kind for name in names if is_own(parse_judge(name).url) for kind in _judging(name, shape, assumed)]
+    kinds = list(_judging(shape, assumed, own_alone=True)) if shape.settings.almanac is None else []
     seconds = sum(kind.calls * kind.input_tokens for kind in kinds) / assumed.judge_read_tokens
     seconds += sum(kind.calls * kind.output_tokens for kind in kinds) / assumed.judge_written_tokens
     return math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))

@@ -31,6 +31,7 @@ from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatErr
 from rubricem_env.llm.keys import read_secret, without_keys
 from rubricem_env.tools.engines import ENGINES
 
+from ...settings import prompt_hashes
 from ..questions import load_training_questions
 from ..refusals import refuse_unfit
 from .estimate import plan_memory, refuse_small_gpu
@@ -136,6 +137,7 @@ Problem = tuple[str, str, str]
 def find_problems(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[Problem]:
     """All that the run lacks, in the order of a set-up; with `probe` its services are asked for one token."""
     missing = [*check_packages(shape, machine), *check_model(shape), *check_sizes(shape, machine)]
+    missing += check_prompts(shape)
     if shape.settings.almanac is None:
         keys = list(check_keys(shape, machine.environ))
         missing += [*check_questions(shape), *keys]
@@ -220,9 +222,19 @@ def check_questions(shape: RunShape) -> Iterator[Problem]:
         yield "questions", state, "prepare more, or lower data.train_batch_size"
 
 
+def check_prompts(shape: RunShape) -> Iterator[Problem]:
+    """The folders of a user's own prompts."""
+    if refused := _refusal_of(lambda: prompt_hashes(shape.settings, shape.settings.judge)):
+        yield (
+            "prompts",
+            refused,
+            "correct the folder, or leave rubricem.prompts and rubricem.judge.prompts out for ours",
+        )
+
+
 def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Problem]:
     """Whether judges and search engine can be built: with their keys, which may be wrong, and their packages."""
-    judge, tools = shape.settings.judge, shape.settings.tools
+    judge, tools = shape.settings.judge.model_copy(update={"prompts": None}), shape.settings.tools
     built: dict[str, Callable[[], object]] = {"judge": lambda: build_judge(judge, environ)}
     if tools.remote is not None:
         url = tools.remote.url

@@ -310,8 +310,8 @@ class RunShape(Frozen):
 
     @property
     def reflected(self) -> float:
-        """Questions of an average step that are reflected on: new ones are those of every other window."""
-        share = 1.0 if self.settings.reflect_phase == "all" else 0.5
+        """Questions of an average step that are reflected on: with repeats, half of a window's steps are new."""
+        share = 0.5 if self.settings.repeats and self.settings.reflect_phase == "new" else 1.0
         return self.questions * share * self.settings.meta_policy
 
     @property

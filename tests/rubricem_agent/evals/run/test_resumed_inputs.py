@@ -7,9 +7,10 @@ import pytest
 
 from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.evals.resumed_run import refuse_difference
+from rubricem_agent.prompting import AGENT_PROMPTS, SHIPPED_PROMPTS
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import plan_run
-from rubricem_agent.wiring.input_hashes import bank_sha256, search_sha256
+from rubricem_agent.wiring.input_hashes import bank_sha256, prompts_sha256, search_sha256
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.reflection import Reflection
@@ -54,6 +55,23 @@ def test_an_answer_that_was_missing_is_taken_from_the_longer_file(run, make_conf
     again = run(make_config("simpleqa", policy=given(tmp_path / "a.jsonl", {**answers, 7: "yes"})))
 
     assert (again.runner.answered, again.scores.is_complete) == (1, True)
+
+
+def test_own_prompts_of_the_policy_are_recorded_and_a_run_is_not_resumed_with_others(run, tmp_path):
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    for name in AGENT_PROMPTS:
+        (folder / f"{name}.md").write_text(SHIPPED_PROMPTS[name].text, encoding="utf-8")
+    config = EvalConfig(benchmark="almanac", limit=1, out=tmp_path / "run", agent_prompts=folder)
+    first = run(config)
+    assert first.scores.manifest.agent.prompts_sha256 == prompts_sha256(folder)
+
+    (folder / "format_exact.md").write_text("Briefly.", encoding="utf-8")
+    with pytest.raises(UsageError, match="the agent's prompts_sha256"):
+        run(config)
+    (folder / "format_exact.md").unlink()
+    with pytest.raises(ConfigError, match=r"has no format_exact\.md"):
+        run(config)
 
 
 def test_a_run_is_not_resumed_over_another_corpus(run, tmp_path):

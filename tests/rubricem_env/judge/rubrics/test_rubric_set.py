@@ -23,6 +23,20 @@ def titles(entries):
     return [entry.rubric.title for entry in entries]
 
 
+def test_flat_rubrics_below_the_cap_stay_by_choice_and_are_the_first_that_a_cap_cuts():
+    def keep_flat(rubrics, scores, step):
+        by_id = {rubric(text, Stage.RESEARCH).id: values for text, values in scores.items()}
+        return rubrics.pruned(by_id, caps=CAPS, step=step, archive_limit=50, retires_flat=False)
+
+    kept = keep_flat(proposed("a", "b", stage=Stage.RESEARCH), {"a": [1, 1], "b": [2, 2]}, step=1)
+    assert (titles(kept.active), kept.archive) == (["a", "b"], ())
+    # Research keeps 2. Of the flat ones the later proposed stays.
+    grown = kept.with_proposed([rubric(text, Stage.RESEARCH) for text in "bc"], step=2)
+    cut = keep_flat(grown, {"a": [1, 1], "b": [1, 1], "c": [0, 2]}, step=2)
+    assert titles(cut.active) == ["b", "c"]
+    assert [(entry.last.rubric.title, entry.reason) for entry in cut.archive] == [("a", "over_cap")]
+
+
 def test_buffer_drops_the_rubric_on_which_all_rollouts_agree_first():
     kept = prune(proposed("a", "b"), {"a": [1, 1, 1], "b": [0, 1, 2]})
     assert titles(kept.active) == ["b"]

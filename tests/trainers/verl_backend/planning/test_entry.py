@@ -39,6 +39,13 @@ def test_a_dry_run_as_json_takes_assumptions(capsys: pytest.CaptureFixture[str])
     assert [number for what, number in calls.items() if "search" in what] == [0.0, 0.0]
 
 
+def test_without_repeats_no_window_is_too_short_for_what_is_sampled_ahead(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--dry-run", "rubricem.ahead=3", "rubricem.repeats=false"]) == 0
+    assert "are sampled ahead" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -108,6 +108,12 @@ def test_calls_of_a_step_are_the_papers_and_their_money_follows_from_the_prices(
     kinds = plan_calls(recipe(), assumed)
     ensemble = plan_calls(recipe("rubricem.judge.also=[gemini:gemini-2.5-flash]"), assumed)
     assert len(ensemble) == len(kinds) + 3
+    # The second judge proposes where the first cannot, or by choice; it scores attempts and reflections always.
+    second = [kind.calls for kind in ensemble if "gemini-2.5-flash" in kind.what]
+    assert second == [0, *(kind.calls for kind in kinds[1:3])]
+    together = recipe("rubricem.judge.also=[gemini:gemini-2.5-flash]", "rubricem.judge.proposers=all")
+    proposals = [kind.calls for kind in plan_calls(together, assumed) if "rubrics" in kind.what]
+    assert proposals == [32, 32]
     calls = {kind.what: kind.calls for kind in kinds}
 
     assert calls == {

@@ -49,6 +49,16 @@ def test_a_cluster_that_has_everything_may_start_and_is_told_what_binds_its_step
     )
 
 
+def test_a_folder_of_prompts_that_lacks_one_is_missing_before_the_run(
+    machine: FakeMachine, ready: list[str], tmp_path: Path
+) -> None:
+    found = missing(machine, *ready, f"rubricem.prompts={tmp_path}")
+    assert "has no agent.md, react.md" in found["prompts"]
+    found = missing(machine, *ready, f"rubricem.judge.prompts={tmp_path}")
+    assert "has no propose.md, score.md" in found["prompts"]
+    assert {*found} == {"prompts"}
+
+
 def test_what_moves_weights_over_nccl_is_asked_for_where_they_are_moved(machine: FakeMachine, ready: list[str]) -> None:
     transport = "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl"
     assert missing(machine, *ready, transport) == {}

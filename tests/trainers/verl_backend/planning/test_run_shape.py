@@ -103,6 +103,16 @@ def test_the_layout_follows_from_the_mode(changes: list[str], layout: str, recip
     assert recipe(*changes).layout == layout
 
 
+def test_the_questions_that_are_reflected_on_follow_from_the_phase_and_the_repeats(
+    recipe: Callable[..., RunShape],
+) -> None:
+    # 32 questions a step; with repeats half of the steps have new ones
+    assert recipe().reflected == 16
+    assert recipe("rubricem.reflect_phase=all").reflected == 32
+    assert recipe("rubricem.repeats=false").reflected == 32
+    assert recipe("rubricem.repeats=false", "rubricem.meta_policy=false").reflected == 0
+
+
 def test_the_parameters_of_qwen3_come_out_to_the_last_one() -> None:
     # As their model cards count them: 8.2 billion, and 0.6 billion with tied embeddings.
     assert KNOWN["qwen3-8b"].parameters == 8_190_735_360
