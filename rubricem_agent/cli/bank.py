@@ -132,9 +132,10 @@ def export_bank(
     terminal: Terminal,
     file: Annotated[Path, typer.Argument(help="The JSONL file to write.")],
     bank: BankOption = DEFAULT_BANK,
+    with_probation: Annotated[bool, typer.Option("--with-probation", help="Lessons on probation as well.")] = False,
 ) -> None:
     """Write the active items to a JSONL file, one reflection a line, without their vectors."""
-    count = export_items(_open(bank, terminal).items(), file)
+    count = export_items(_open(bank, terminal).items(), file, with_probation=with_probation)
     terminal.close({"file": str(file), "exported": count}, f"exported {count} items to {file}", brief=str(count))
 
 
@@ -219,7 +220,7 @@ def _refuse_snapshot(path: Path) -> None:
     if path.suffix == SNAPSHOT_SUFFIX:
         raise UsageError(
             f"{path} is the bank of a checkpoint and is not changed. Make a bank of it: rubricem bank export "
-            f"lessons.jsonl --bank {path}, then rubricem bank import lessons.jsonl --bank FOLDER."
+            f"lessons.jsonl --with-probation --bank {path}, then rubricem bank import lessons.jsonl --bank FOLDER."
         )
 
 

@@ -143,9 +143,13 @@ def _digest(text: bytes, vectors: Floats) -> bytes:
     return digest.digest()
 
 
-def export_items(items: Iterable[BankItem], path: Path) -> int:
-    """Write the reflections of the active items, one a line, oldest first; returns how many."""
-    rows = [item.reflection.model_dump_json() for item in items if item.is_active]
+def export_items(items: Iterable[BankItem], path: Path, *, with_probation: bool = False) -> int:
+    """Write the reflections of the active items, one a line, oldest first; returns how many.
+
+    `with_probation` writes those on probation as well.
+    """
+    kept = ("active", "probation") if with_probation else ("active",)
+    rows = [item.reflection.model_dump_json() for item in items if item.status in kept]
     with writing(path, "Give a file in a folder that you may write to."):
         write_atomic(path, "".join(f"{row}\n" for row in rows))
     return len(rows)

@@ -25,6 +25,14 @@ def test_removed_quarantined_and_superseded_items_stay_behind(bank, tmp_path):
     assert export_items(bank.items(), tmp_path / "out.jsonl") == 1
 
 
+def test_lessons_on_probation_are_exported_where_they_are_asked_for(bank, tmp_path):
+    for degrees in (0, 50):
+        bank.write(make_reflection(f"at {degrees}"))
+    bank.change(1, "probation", "")
+    assert export_items(bank.items(), tmp_path / "out.jsonl") == 1
+    assert export_items(bank.items(), tmp_path / "out.jsonl", with_probation=True) == 2
+
+
 def test_a_refused_line_is_named_and_the_others_are_written(bank, tmp_path):
     rows = [make_reflection("at 0", takeaways="see www.evil.example"), make_reflection("at 9")]
     (tmp_path / "in.jsonl").write_text("\n".join(row.model_dump_json() for row in rows))
