@@ -99,16 +99,21 @@ def _pack(batch: Batch, first: int, runs: list[SampleTokens]) -> Pack:
 
 
 TILE_ELEMENTS = 2**27
-"""Logits in a tile: half a GiB in float32, and three or four times that while the passes work on it."""
+"""Logits in a tile: half a GiB in float32, and twice that while the passes work on it."""
 
 
 def row_statistics(logits: Tensor, targets: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The log-probability of each row's target, the row's log normaliser and its entropy."""
-    scaled = logits / temperature[:, None]
-    log_normaliser = scaled.logsumexp(-1)
+    """The log-probability of each row's target, the row's log normaliser and its entropy. Overwrites `logits`.
+
+    A tile is larger than any cache, so every pass over it that is saved counts.
+    """
+    scaled = logits.div_(temperature[:, None])
+    largest = scaled.amax(-1, keepdim=True)
+    weights = (scaled - largest).exp_()
+    total = weights.sum(-1)
+    log_normaliser = largest[:, 0] + total.log()
     logprobs = scaled.gather(1, targets[:, None])[:, 0] - log_normaliser
-    expected_logit = ((scaled - log_normaliser[:, None]).exp() * scaled).sum(-1)
-    return logprobs, log_normaliser, log_normaliser - expected_logit
+    return logprobs, log_normaliser, log_normaliser - weights.mul_(scaled).sum(-1) / total
 
 
 def logit_gradient(
@@ -116,14 +121,14 @@ def logit_gradient(
 ) -> Tensor:
     """Gradient with respect to a tile of logits: upstream / temperature * (1[target] - probability).
 
-    `targets` count from the tile's first column; those outside its columns are not in the tile.
+    `targets` count from the tile's first column; those outside its columns are not in the tile. Overwrites `logits`.
     """
     scale = upstream / temperature
-    probabilities = (logits / temperature[:, None] - log_normaliser[:, None]).exp()
+    gradient = logits.div_(temperature[:, None]).sub_(log_normaliser[:, None]).exp_().mul_(-scale[:, None])
     width = logits.shape[1]
     chosen = torch.where((targets >= 0) & (targets < width), scale, 0.0)
     columns = targets.clamp(0, width - 1)
-    return (probabilities * -scale[:, None]).scatter_add(1, columns[:, None], chosen[:, None])
+    return gradient.scatter_add_(1, columns[:, None], chosen[:, None])
 
 
 def token_logprobs(
