@@ -13,8 +13,8 @@ MARK = "... "
 
 
 @contextmanager
-def progress_lines(describe: Callable[[], str], *, seconds: float = SECONDS) -> Iterator[None]:
-    """While the block runs, write what `describe` says, and since when, to the error stream.
+def progress_lines(describe: Callable[[float], str], *, seconds: float = SECONDS) -> Iterator[None]:
+    """While the block runs, write what `describe` says of the seconds so far to the error stream.
 
     Nothing is written where it says nothing, and nothing within the first `seconds`. `describe` is called in a thread
     of its own, so that a block that never yields is described too.
@@ -24,8 +24,8 @@ def progress_lines(describe: Callable[[], str], *, seconds: float = SECONDS) -> 
 
     def write() -> None:
         while not is_over.wait(seconds):
-            if said := describe():
-                sys.stderr.write(f"{MARK}{said}; {time.monotonic() - began:.0f} s\n")
+            if said := describe(time.monotonic() - began):
+                sys.stderr.write(f"{MARK}{said}\n")
                 sys.stderr.flush()
 
     thread = Thread(target=write, name="progress", daemon=True)
@@ -41,5 +41,5 @@ def progress_lines(describe: Callable[[], str], *, seconds: float = SECONDS) -> 
 def counted(what: str, total: int) -> Iterator[Callable[[object], None]]:
     """Lines "WHAT: 3 of 10"; yields a function that is called with each one that is done."""
     done: list[object] = []
-    with progress_lines(lambda: f"{what}: {len(done)} of {total}"):
+    with progress_lines(lambda elapsed: f"{what}: {len(done)} of {total}; {elapsed:.0f} s"):
         yield done.append

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import typer
 from pydantic import BaseModel
@@ -84,7 +85,7 @@ class Terminal:
         text = TextColumn("{task.description}")
         bars = Progress(text, *columns, console=console, transient=True, disable=is_disabled)
         has_lines = is_disabled and not self.is_silent
-        lines = progress_lines(lambda: _described(bars), seconds=self._line_seconds) if has_lines else nullcontext()
+        lines = progress_lines(partial(_described, bars), seconds=self._line_seconds) if has_lines else nullcontext()
         with bars, lines:
             yield bars
 
@@ -103,12 +104,13 @@ class Terminal:
             yield
 
 
-def _described(bars: Progress) -> str:
-    """The bars as a line: "answers 3 of 10; verdicts 2 of 10"."""
+def _described(bars: Progress, elapsed: float) -> str:
+    """The bars as a line: "answers 3 of 10; verdicts 2 of 10; 40 s"."""
     shown = ((Text.from_markup(task.description).plain, task) for task in bars.tasks)
-    return "; ".join(
+    counts = (
         what if task.total is None else f"{what} {task.completed:.0f} of {task.total:.0f}" for what, task in shown
     )
+    return "; ".join([*counts, f"{elapsed:.0f} s"])
 
 
 def plain_table(*headings: str, rows: Iterable[Sequence[str]] = (), show_header: bool = True) -> Table:

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parser import EmissionStream
@@ -64,6 +65,9 @@ class TokenSegment(NamedTuple):
 
 class Listener:
     """Receives a turn while it is written. This one ignores everything; subclasses override what they need."""
+
+    def began(self, episode: Episode) -> None:
+        """Called by `run_episode` with the episode before its first turn."""
 
     def wrote(self, text: str) -> None:
         """The next part of the text."""

@@ -56,6 +56,7 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
     episode = Episode(
         attempt.query, prompt=attempt.opening.user, limits=limits, count_tokens=policy.count_tokens, seed=attempt.seed
     )
+    listener.began(episode)
     conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
     usage = Usage()
     failure = ""

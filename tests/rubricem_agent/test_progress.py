@@ -18,7 +18,7 @@ def wait_for(said, capsys):
 
 
 def test_a_line_is_written_while_the_block_blocks_and_none_afterwards(capsys):
-    with progress_lines(lambda: "reading", seconds=0.02):
+    with progress_lines(lambda elapsed: f"reading; {elapsed:.0f} s", seconds=0.02):
         assert wait_for("reading; 0 s\n", capsys).startswith(MARK)
     capsys.readouterr()
     time.sleep(0.1)
@@ -26,7 +26,7 @@ def test_a_line_is_written_while_the_block_blocks_and_none_afterwards(capsys):
 
 
 def test_what_says_nothing_and_what_is_over_at_once_writes_nothing(capsys):
-    with progress_lines(lambda: "", seconds=0.01):
+    with progress_lines(lambda elapsed: "", seconds=0.01):
         time.sleep(0.1)
     with counted("attempts", 2) as count:
         count("one")

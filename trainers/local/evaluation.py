@@ -33,7 +33,8 @@ async def evaluate_step(run: Run, step: int) -> None:
         scores = mean_quality([run.truth[query.key] for query in run.held_out], trajectories)
         record_evaluation(log, step, scores, trajectories)
     else:
-        with progress_lines(lambda: f"step {step}: the judge scores {len(trajectories)} held-out answers"):
+        what = f"step {step}: the judge scores {len(trajectories)} held-out answers"
+        with progress_lines(lambda elapsed: f"{what}; {elapsed:.0f} s"):
             scores = await mean_judged(judge.judge, run.held_out, trajectories, settings=judge.settings, step=step)
         record_evaluation(log, step, scores, trajectories, by="judge")
 
