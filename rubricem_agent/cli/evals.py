@@ -25,6 +25,7 @@ from rubricem_agent.wiring.inspect_log import export_inspect_log
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.prices import describe_prices
+from rubricem_records.evaluations.manifest import ANSWERS_FILE
 from rubricem_records.evaluations.names import name_of
 from rubricem_records.evaluations.own_rows import lifetime
 from rubricem_records.evaluations.scores import read_scores
@@ -84,7 +85,15 @@ def run(
             terminal.warn(
                 f"{options.answers_from} lacks {missing} answers. Finish that run, then run this command again."
             )
+        if finished.scores.manifest.warning:
+            terminal.warn(_never_answered(finished))
         raise typer.Exit(INCOMPLETE)
+
+
+def _never_answered(finished: FinishedRun) -> str:
+    """Says that the numbers are of empty answers, and where the policy's text is."""
+    scores = finished.scores
+    return f"{scores.empty_answers}: {scores.manifest.warning}. Its text is in {finished.folder / ANSWERS_FILE}."
 
 
 def _run(planned: PlannedEvaluation, terminal: Terminal) -> FinishedRun:

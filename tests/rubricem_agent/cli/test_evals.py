@@ -314,3 +314,44 @@ def test_the_dry_run_takes_a_price_by_model(price, shown):
     result = call("healthbench", "--data", SAMPLE, "--any-version", "--dry-run", *judge, "--price", price)
 
     assert shown in f"{result.output}{result.exception}"
+
+
+STALLED = "<think>I wonder.</think> The river is wide."
+ANSWERED = (
+    "<think>t</think><structured_plan><deep_analysis>a</deep_analysis><rubric>r</rubric><research_plan>p"
+    "</research_plan></structured_plan><review><rubric_review>r</rubric_review><writing_plan>w</writing_plan></review>"
+    "<answer>12 m</answer>"
+)
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_policy_that_never_answers_is_said_everywhere_and_exits_as_where_nothing_is_graded(tmp_path, answers):
+    asked = []
+
+    def reply(request):
+        asked.append(request)
+        return ANSWERED if len(asked) <= answers else STALLED
+
+    with serve_loopback(ModelServer(reply)) as url:
+        model = ("--policy", f"openai:m@{url}/v1", "--no-probe", "--concurrency", 1)
+        result = call("almanac", *model, "--limit", 3, "--out", tmp_path)
+
+    manifest, scores = (json.loads((tmp_path / name).read_text()) for name in ("run.json", "scores.json"))
+    page, sentence = (tmp_path / "report.html").read_text(), "the policy answered no example"
+    assert scores["unanswered"] == {"stalled": 3 - answers}
+    assert f"{3 - answers} of 3 attempts ended without an answer ({3 - answers} stalled)" in page
+    if answers:
+        assert result.exit_code == 0
+        assert (sentence in page, manifest["warning"]) == (False, "")
+        return
+    assert result.exit_code == INCOMPLETE
+    assert sentence in result.stdout
+    assert result.stderr.splitlines()[-1] == (
+        "3 of 3 attempts ended without an answer (3 stalled): the policy answered no example, so the numbers say "
+        f"nothing about its answers. Its text is in {tmp_path / 'answers.jsonl'}."
+    )
+    assert sentence in page
+    assert "run the same command to resume" not in page
+    assert manifest["warning"].startswith(sentence)
+    assert sentence in call("report", tmp_path).stdout
+    assert sentence in call("rescore", tmp_path).stdout
