@@ -1,7 +1,7 @@
 """`rubricem eval` runs, reports, rescores and exports benchmarks."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +25,7 @@ from rubricem_agent.wiring.inspect_log import export_inspect_log
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.prices import describe_prices
+from rubricem_env.llm.wires.chat_wire import DROPPED
 from rubricem_records.evaluations.manifest import ANSWERS_FILE
 from rubricem_records.evaluations.names import name_of
 from rubricem_records.evaluations.own_rows import lifetime
@@ -162,10 +163,22 @@ def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
         terminal.warn(f"  {failure}")
     if len(runner.failures) > _SHOWN_FAILURES:
         terminal.warn(f"  and {len(runner.failures) - _SHOWN_FAILURES} more")
+    if hint := hint_of(runner.failures):
+        terminal.warn(hint)
     if runner.stopped:
         terminal.warn(f"stopped: {runner.stopped}")
     elif runner.failures:
         terminal.warn("Run the same command to try these again.")
+
+
+def hint_of(failures: Sequence[str]) -> str:
+    """What may help against failures whose cause is known; empty where none is."""
+    if not any(DROPPED in failure for failure in failures):
+        return ""
+    return (
+        "A server that runs one request at a time, such as llama-cpp-python's, drops the running stream when another "
+        "request comes: try --concurrency 1, and --stage answers first where it is the judge's server too."
+    )
 
 
 @eval_app.command()
