@@ -156,6 +156,16 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     terminal.close(document, f"no model was called. Known prices add up to ${dollars}.{unpriced}", brief=dollars)
 
 
+def hint_of(failures: Sequence[str]) -> str:
+    """What may help against failures whose cause is known; empty where none is."""
+    if not any(DROPPED in failure for failure in failures):
+        return ""
+    return (
+        "A server that runs one request at a time, such as llama-cpp-python's, drops the running stream when another "
+        "request comes: try --concurrency 1, and --stage answers first where it is the judge's server too."
+    )
+
+
 def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
     runner = finished.runner
     terminal.warn(f"{finished.folder}: {runner.answered} answered and {runner.judged} judged now")
@@ -169,16 +179,6 @@ def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
         terminal.warn(f"stopped: {runner.stopped}")
     elif runner.failures:
         terminal.warn("Run the same command to try these again.")
-
-
-def hint_of(failures: Sequence[str]) -> str:
-    """What may help against failures whose cause is known; empty where none is."""
-    if not any(DROPPED in failure for failure in failures):
-        return ""
-    return (
-        "A server that runs one request at a time, such as llama-cpp-python's, drops the running stream when another "
-        "request comes: try --concurrency 1, and --stage answers first where it is the judge's server too."
-    )
 
 
 @eval_app.command()
