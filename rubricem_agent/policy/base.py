@@ -1,7 +1,8 @@
 """What a rollout needs of a policy: a conversation for each episode, in text or in tokens.
 
 A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn (choice
-A15). In token mode the ids that the policy emitted are kept, and never tokenised again.
+A15); after a turn that the policy ended by itself, the notice is a message of the user and a new turn begins. In token
+mode the ids that the policy emitted are kept, and never tokenised again.
 
 `TurnWatch` decides while a turn is written when to stop it. `tiny` is the policy that comes with the package: a trained
 Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README.md` beside this file.

@@ -63,10 +63,18 @@ def split_template(apply: ApplyTemplate) -> TemplateParts:
 
 def split_follow_up(apply: ApplyTemplate) -> FollowUp | None:
     """The parts of a template around a later message of the user; None where it has no such message."""
-    messages = (ChatMessage("user", _USER), ChatMessage("assistant", _TURN), ChatMessage("user", _NEXT))
     try:
-        _, turn, rest = apply(messages).partition(_TURN)
+        return read_follow_up(apply(FOLLOWED))
     except ConfigError:
         return None
+
+
+FOLLOWED = (ChatMessage("user", _USER), ChatMessage("assistant", _TURN), ChatMessage("user", _NEXT))
+"""The messages that `read_follow_up` wants rendered."""
+
+
+def read_follow_up(rendered: str) -> FollowUp | None:
+    """The parts of a template in what it made of `FOLLOWED`; None where a message is not shown."""
+    _, turn, rest = rendered.partition(_TURN)
     before, following, after = rest.partition(_NEXT)
     return FollowUp(before, after) if turn and following else None
