@@ -1,8 +1,7 @@
 """What a rollout needs of a policy: a conversation for each episode, in text or in tokens.
 
 A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn (choice
-A15); after a turn that the policy ended by itself, the notice is a message of the user and a new turn begins. In token
-mode the ids that the policy emitted are kept, and never tokenised again.
+A15). In token mode the ids that the policy emitted are kept, and never tokenised again.
 
 `TurnWatch` decides while a turn is written when to stop it. `tiny` is the policy that comes with the package: a trained
 Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README.md` beside this file.
@@ -96,7 +95,10 @@ class Conversation(Protocol):
         ...
 
     def observe(self, text: str) -> None:
-        """Append text of a tool or the environment; the policy reads it before its next turn."""
+        """Append text of a tool or the environment; the policy reads it before its next turn.
+
+        After a turn that the policy ended by itself it is a message of the user, and a new turn of the policy begins.
+        """
         ...
 
     @property
