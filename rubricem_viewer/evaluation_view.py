@@ -50,6 +50,7 @@ def view_evaluation(run: RunFolder, others: Sequence[RunFolder] = ()) -> Evaluat
         update={
             "answered": scores.answered,
             "complete": scores.is_complete,
+            "note": scores.manifest.warning,
             "scores": tuple(judge.model_copy(update={"per_example": {}, "texts": {}}) for judge in scores.judges),
             "agreements": scores.agreements,
             "comparisons": comparisons,

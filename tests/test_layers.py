@@ -14,7 +14,7 @@ pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[1]
 ENV = ("domain", "scaffold", "llm", "tools", "judge", "world", "env", "adapters", "testing")
 AGENT = (
-    *("policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
+    *("progress", "policy", "prompting", "memory", "rollout", "reflection", "learn", "adapters"),
     *("data", "evals", "model_names", "config_bases", "config", "yaml_config", "wiring", "cli"),
 )
 LAYERS = (

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rubricem_agent.progress import MARK
 from rubricem_agent.wiring.models import MODEL_KEYS
 from rubricem_agent.wiring.tools import TOOL_KEYS
 from rubricem_agent.yaml_config import read_fields, read_yaml
@@ -94,6 +95,7 @@ class Trainer:
         self._process = process
         self._lock = lock
         self._is_stopped = False
+        self._read = 0
 
     @classmethod
     def start(cls, command: TrainerCommand, environ: Mapping[str, str]) -> "Trainer":
@@ -117,6 +119,15 @@ class Trainer:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def new_progress(self) -> list[str]:
+        """The lines of progress that the process has written since the last call."""
+        with self._errors.open("rb") as errors:
+            errors.seek(self._read)
+            whole, end, _ = errors.read().rpartition(b"\n")
+        self._read += len(whole + end)
+        lines = whole.decode("utf-8", "replace").splitlines()
+        return [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
 
     def stop(self) -> None:
         """Interrupt the process and wait; steps after the last checkpoint are repeated on resume."""

@@ -3,7 +3,10 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -17,6 +20,7 @@ from rubricem_agent.config.policy import PolicyConfig
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.model_names import POLICY_NAMES, SCRIPTED
 from rubricem_agent.policy.base import Listener
+from rubricem_agent.progress import SECONDS, progress_lines
 from rubricem_agent.prompting import agent_prompt
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.run import Attempt, run_episode
@@ -26,6 +30,7 @@ from rubricem_agent.wiring.question_tools import OFFLINE
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
+from rubricem_env.env.episode import Episode
 from rubricem_env.env.render import COLOURS, GREY
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
@@ -35,6 +40,7 @@ from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
 from rubricem_records.files.atomic_files import writing
 from rubricem_records.rollouts.rollouts import Rollout
+from rubricem_records.rollouts.sampling import Sampling
 from rubricem_records.rollouts.snippet_sources import SnippetSource, shown_sources
 
 _LABELS: Mapping[str, str] = MappingProxyType(
@@ -58,14 +64,19 @@ class AskScreen(Listener):
     """Shows one episode as it happens: stages as headings, searches with their sources, the answer as it is written."""
 
     def __init__(self, write: Callable[[str], None], *, colour: bool) -> None:
+        self.episode: Episode | None = None
         self._write = write
         self._colour = colour
+        self._heard = time.monotonic()
+        self._waits_for = "the policy"
         self._stage: Stage | None = None
         self._has_planned = False
         self._has_sources = False
         self._begin_turn()
 
     def _begin_turn(self) -> None:
+        self._heard = time.monotonic()
+        self._waits_for = "the policy"
         self._scanner = Scanner()
         self._text = ""
         self._at = 0
@@ -73,8 +84,17 @@ class AskScreen(Listener):
         self._grey = False
         self._needs_indent = True
 
+    def began(self, episode: Episode) -> None:
+        self.episode = episode
+
+    def waiting(self, _: float) -> str:
+        """What has been waited for longer than a line of progress takes; empty where something came since then."""
+        silent = time.monotonic() - self._heard
+        return f"waiting for {self._waits_for}; {silent:.0f} s" if silent >= SECONDS else ""
+
     def wrote(self, text: str) -> None:
         """Show the text, up to what could be the beginning of a tag."""
+        self._heard = time.monotonic()
         self._text += text
         for token in self._scanner.feed(text):
             self._show(self._text[self._at : token.start])
@@ -121,7 +141,9 @@ class AskScreen(Listener):
             self._needs_indent = True
         self._grey = token.name == THINK
         if token.name == CALL_TOOL:
-            self._write(self._painted(f"\n  → {parse_attributes(token)[0].get('name', '?')}: ", "1"))
+            tool = parse_attributes(token)[0].get("name", "?")
+            self._waits_for = f"the tool {tool}"
+            self._write(self._painted(f"\n  → {tool}: ", "1"))
             self._needs_indent = False
         elif token.name in _LABELS:
             self._write(self._painted(f"\n  {_LABELS[token.name]}: ", GREY if self._grey else "1"))
@@ -173,6 +195,22 @@ _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 """Fewer attempts than in training, because a person waits."""
 
 
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How the policy draws its text. Field names are option names."""
+
+    temperature: Annotated[float, typer.Option(min=0, max=5, help="Of the policy; 0 takes the likeliest token.")] = (
+        Sampling().temperature
+    )
+    max_turn_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of one turn.")] = (
+        Sampling().max_turn_tokens
+    )
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=self.temperature, max_turn_tokens=self.max_turn_tokens)
+
+
 @command
 def ask(
     terminal: Terminal,
@@ -181,6 +219,7 @@ def ask(
         AnswerFormat.LONG
     ),
     policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
+    drawn: SamplingOptions = SamplingOptions(),
     tools: Annotated[
         str, typer.Option(help="offline, web, none, a TOML file, an index, or the URL of a tool server.")
     ] = ("offline"),
@@ -204,30 +243,28 @@ def ask(
         raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
     if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
         raise ConfigError(f"--reuse {reuse} reads a bank; give its folder with --bank.")
-    config = PolicyConfig(policy=policy, retry=_RETRY)
+    config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL)
     elif tools == OFFLINE:
         terminal.say(ONLY_ALMANAC)
     query = Query(question=question.strip(), answer_format=answer_format)
+    asked = _Asked(terminal)
     running = _run_attempts(
-        query, config, terminal=terminal, tools=tools, bank=bank, reuse=reuse, attempts=attempts, probe=not no_probe
+        query, config, asked=asked, tools=tools, bank=bank, reuse=reuse, attempts=attempts, probe=not no_probe
     )
     try:
-        finished, lessons, dollars = asyncio.run(running)
+        dollars = asyncio.run(running)
     except SpendLimitReached as reached:
-        terminal.warn(f"rubricem: {reached}")
+        terminal.warn(f"rubricem: {str(reached).rstrip('.')}; {asked.save_begun(out)}")
         raise typer.Exit(1) from reached
     except KeyboardInterrupt:
-        terminal.warn("\nrubricem: interrupted; nothing was written.")
+        terminal.warn(f"\nrubricem: interrupted; {asked.save_begun(out)}")
         raise typer.Exit(130) from None
+    finished, lessons = asked.finished, asked.lessons
     last = finished[-1]
-    files = {f"attempt_{number}.json": attempt for number, attempt in enumerate(finished[:-1], 1)}
-    with writing(out, "Choose another folder with --out."):
-        for name, attempt in {**files, TRAJECTORY: last}.items():
-            (out / name).write_text(dump_trajectory(attempt.parsed.trajectory) + "\n", encoding="utf-8")
-        (out / REPORT).write_text(render_report(last.parsed), encoding="utf-8")
+    _save([attempt.parsed for attempt in finished], out)
     _list_sources(last.parsed, terminal)
     numbers = {key: number for number, key in enumerate(last.parsed.citations.known, 1)}
     brief = linked_answer(last.parsed.answer or "", numbers, sources={})
@@ -238,22 +275,73 @@ def ask(
         raise typer.Exit(1)
 
 
+class _Asked:
+    """What is known of the attempts so far, whether they end or are interrupted."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal = terminal
+        self.finished: list[Rollout] = []
+        self.lessons: list[str] = []
+        self.screen: AskScreen | None = None
+
+    def open_screen(self) -> AskScreen:
+        """The screen of the next attempt; it shows nothing where the command is silent."""
+        silent = self.terminal.is_silent
+        self.screen = AskScreen(
+            (lambda text: None) if silent else lambda text: typer.echo(text, nl=False, color=True),
+            colour=self.terminal.colour,
+        )
+        return self.screen
+
+    def waiting(self, elapsed: float) -> str:
+        """What is being waited for, as a line of progress."""
+        if self.terminal.is_silent:
+            return ""
+        return f"opening the policy and the tools; {elapsed:.0f} s" if self.screen is None else self.screen.waiting(0)
+
+    def save_begun(self, out: Path) -> str:
+        """Write what there is of an interrupted run; says what that is."""
+        parsed = [attempt.parsed for attempt in self.finished]
+        episode = self.screen.episode if self.screen is not None else None
+        ended = f"{len(parsed)} of the attempts"
+        if episode is not None and not episode.is_over and episode.turns:
+            episode.abandon()
+            parsed.append(episode.read())
+            ended = f"{len(episode.turns)} of the turns"
+        if not parsed:
+            return "no turn had ended, so nothing was written."
+        _save(parsed, out)
+        return f"what had ended, {ended}, is in {out / TRAJECTORY}."
+
+
+def _save(attempts: Sequence[ParsedTrajectory], out: Path) -> None:
+    """Write the attempts, the last one with its report."""
+    files = {f"attempt_{number}.json": attempt for number, attempt in enumerate(attempts[:-1], 1)}
+    with writing(out, "Choose another folder with --out."):
+        for name, attempt in {**files, TRAJECTORY: attempts[-1]}.items():
+            (out / name).write_text(dump_trajectory(attempt.trajectory) + "\n", encoding="utf-8")
+        (out / REPORT).write_text(render_report(attempts[-1]), encoding="utf-8")
+
+
 async def _run_attempts(
     query: Query,
     config: PolicyConfig,
     *,
-    terminal: Terminal,
+    asked: _Asked,
     tools: str,
     bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
     probe: bool,
-) -> tuple[list[Rollout], list[str], float]:
-    """All attempts in order, where a failed one is the last, their lessons, and the known cost in dollars."""
-    finished: list[Rollout] = []
-    learned: list[str] = []
+) -> float:
+    """Make all attempts in order, where a failed one is the last; returns the known cost in dollars."""
+    terminal = asked.terminal
     choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}
-    async with open_ask(config, os.environ, tools=tools, bank=bank, **choices) as (context, meter, lessons):
+    async with AsyncExitStack() as stack:
+        stack.enter_context(progress_lines(asked.waiting))
+        context, meter, lessons = await stack.enter_async_context(
+            open_ask(config, os.environ, tools=tools, bank=bank, **choices)
+        )
         for number in range(1, attempts + 1):
             if attempts > 1:
                 terminal.say(f"\n══ Attempt {number} of {attempts}")
@@ -263,15 +351,14 @@ async def _run_attempts(
                 references = await _retrieve(lessons, query, mode, terminal)
             prompt = agent_prompt(context.toolbox.names, system=system_of(config.policy))
             attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
-            screen = AskScreen(lambda text: typer.echo(text, nl=False, color=True), colour=terminal.colour)
-            last = await run_episode(attempt, context, listener=Listener() if terminal.is_silent else screen)
-            finished.append(last)
+            last = await run_episode(attempt, context, listener=asked.open_screen())
+            asked.finished.append(last)
             if not last.is_valid:
                 break
             if number < attempts and lessons is not None:
-                learned.append(await lessons.learn(last.parsed))
-                terminal.say(f"\n\n{learned[-1]}")
-    return finished, learned, meter.total.dollars
+                asked.lessons.append(await lessons.learn(last.parsed))
+                terminal.say(f"\n\n{asked.lessons[-1]}")
+    return meter.total.dollars
 
 
 async def _retrieve(lessons: LessonMemory, query: Query, mode: Retrieval, terminal: Terminal) -> str:

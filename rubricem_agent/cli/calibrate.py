@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.cli.command import INCOMPLETE, PriceOption, ProbeOption, command
-from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, agreement_cells, open_judge
+from rubricem_agent.cli.judges import AskOptions, JudgeOption, WatchedJudge, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.evals.costs import cost_cells
@@ -59,6 +59,7 @@ def calibrate(
         ),
     ],
     options: CalibrationOptions,
+    asking: AskOptions,
     judge: JudgeOption = "rules",
     no_probe: ProbeOption = False,
 ) -> None:
@@ -69,31 +70,34 @@ def calibrate(
     and with the official ones; the command prints how far the verdicts and the scores agree. The same command resumes.
     """
     if options.prompts:
-        _calibrate_prompts(paths, options, judge="" if judge == RULES else judge, terminal=terminal, probe=not no_probe)
+        if asking.max_output_tokens != AskOptions.max_output_tokens:
+            raise UsageError("--prompts takes the tokens of a reply from the benchmark; leave --max-output-tokens out.")
+        settings = EvalConfig(
+            benchmark="",
+            judges=() if judge == RULES else (judge,),
+            judge_concurrency=min(asking.concurrency, EvalConfig(benchmark="").judge_concurrency),
+            budget=options.budget,
+            prices=parse_prices(options.price or ()),
+            probe=not no_probe,
+        )
+        _calibrate_prompts(paths, options, settings, terminal)
         return
     if len(paths) > 1 or paths[0].is_dir():
         raise UsageError(
             f"{paths[-1]} is one of several, or a folder; a judge is calibrated on one file of labelled examples. Give "
             "that file, or hold our prompts of evaluation runs against the official ones with --prompts PLACE."
         )
-    _calibrate_judge(paths[0], judge, terminal=terminal, probe=not no_probe)
+    _calibrate_judge(paths[0], asking.config(judge), terminal=terminal, probe=not no_probe)
 
 
 def _calibrate_prompts(
-    runs: Sequence[Path], options: CalibrationOptions, *, judge: str, terminal: Terminal, probe: bool
+    runs: Sequence[Path], options: CalibrationOptions, settings: EvalConfig, terminal: Terminal
 ) -> None:
     """Judge the answers of every run in both wordings and print a row for each."""
     if len({run.resolve().name for run in runs}) < len(runs):
         raise UsageError(
             f"two runs have the same name; each keeps its verdicts under {options.out}. Calibrate them apart."
         )
-    settings = EvalConfig(
-        benchmark="",
-        judges=(judge,) if judge else (),
-        budget=options.budget,
-        prices=parse_prices(options.price or ()),
-        probe=probe,
-    )
     pairs = [
         plan_calibration(settings, run, out=options.out, prompts=options.prompts, limit=options.limit) for run in runs
     ]
@@ -153,11 +157,11 @@ def _show_estimate(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> No
     terminal.close(document, f"no model was called. Known prices add up to ${total}.", brief=total)
 
 
-def _calibrate_judge(file: Path, judge: str, *, terminal: Terminal, probe: bool) -> None:
+def _calibrate_judge(file: Path, config: JudgeConfig, *, terminal: Terminal, probe: bool) -> None:
     examples = read_examples(file)
 
     async def calibrated() -> Calibration:
-        async with open_judge(JudgeConfig(judge=judge), probe=probe) as built:
+        async with open_judge(config, probe=probe) as built:
             with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
                 return await run_calibration(WatchedJudge(built.judge, advance), examples)
 
@@ -192,7 +196,7 @@ def _calibrate_judge(file: Path, judge: str, *, terminal: Terminal, probe: bool)
             for at, e, o in differing
         ],
     }
-    terminal.close(document, {"judge": judge, "examples": len(examples), "kappa": kappa}, brief=kappa)
+    terminal.close(document, {"judge": config.judge, "examples": len(examples), "kappa": kappa}, brief=kappa)
     if unscored:
         raise typer.Exit(1)
 

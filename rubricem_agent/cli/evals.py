@@ -34,6 +34,8 @@ from rubricem_agent.wiring.inspect_log import export_inspect_log
 from rubricem_agent.wiring.stored_runs import rescore_run
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.prices import describe_prices
+from rubricem_env.llm.wires.chat_wire import DROPPED
+from rubricem_records.evaluations.manifest import ANSWERS_FILE
 from rubricem_records.evaluations.names import name_of
 from rubricem_records.evaluations.own_rows import OWN, lifetime
 from rubricem_records.evaluations.scores import read_scores
@@ -95,7 +97,15 @@ def run(
             terminal.warn(
                 f"{options.answers_from} lacks {missing} answers. Finish that run, then run this command again."
             )
+        if finished.scores.manifest.warning:
+            terminal.warn(_never_answered(finished))
         raise typer.Exit(INCOMPLETE)
+
+
+def _never_answered(finished: FinishedRun) -> str:
+    """Says that the numbers are of empty answers, and where the policy's text is."""
+    scores = finished.scores
+    return f"{scores.empty_answers}: {scores.manifest.warning}. Its text is in {finished.folder / ANSWERS_FILE}."
 
 
 def _run(planned: PlannedEvaluation, terminal: Terminal) -> FinishedRun:
@@ -158,6 +168,16 @@ def _close_dry_run(planned: PlannedEvaluation, terminal: Terminal) -> None:
     terminal.close(document, f"no model was called. Known prices add up to ${dollars}.{unpriced}", brief=dollars)
 
 
+def hint_of(failures: Sequence[str]) -> str:
+    """What may help against failures whose cause is known; empty where none is."""
+    if not any(DROPPED in failure for failure in failures):
+        return ""
+    return (
+        "A server that runs one request at a time, such as llama-cpp-python's, drops the running stream when another "
+        "request comes: try --concurrency 1, and --stage answers first where it is the judge's server too."
+    )
+
+
 def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
     runner = finished.runner
     terminal.warn(f"{finished.folder}: {runner.answered} answered and {runner.judged} judged now")
@@ -165,6 +185,8 @@ def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
         terminal.warn(f"  {failure}")
     if len(runner.failures) > _SHOWN_FAILURES:
         terminal.warn(f"  and {len(runner.failures) - _SHOWN_FAILURES} more")
+    if hint := hint_of(runner.failures):
+        terminal.warn(hint)
     if runner.stopped:
         terminal.warn(f"stopped: {runner.stopped}")
     elif runner.failures:

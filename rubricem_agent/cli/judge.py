@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rubricem_agent.cli.command import ProbeOption, command
-from rubricem_agent.cli.judges import JudgeOption, WatchedJudge, open_judge
+from rubricem_agent.cli.judges import AskOptions, JudgeOption, WatchedJudge, open_judge
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.domain.base import STAGES
@@ -35,6 +35,7 @@ _NAME_WIDTH = 40
 def judge(
     terminal: Terminal,
     files: Annotated[list[Path], typer.Argument(help="Trajectories of one question, or ATIF: JSON, or JSON lines.")],
+    asking: AskOptions,
     judge: JudgeOption = "rules",
     rubrics: Annotated[
         Path | None, typer.Option(help="Further rubrics to score by: a JSON list, or one JSON object a line.")
@@ -52,7 +53,7 @@ def judge(
     given = read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics)) if rubrics is not None else ()
     names = list(group)
     judged, rubric_set, meter, judge_name = asyncio.run(
-        _judge(list(group.values()), given, config=JudgeConfig(judge=judge), terminal=terminal, probe=not no_probe)
+        _judge(list(group.values()), given, config=asking.config(judge), terminal=terminal, probe=not no_probe)
     )
     _show_group(judged, names, rubrics=rubric_set, meter=meter, terminal=terminal)
     scores = ("\t".join([*_cells(rollout), name]) for name, rollout in zip(names, judged.rollouts, strict=True))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -12,9 +13,28 @@ from rubricem_agent.model_names import JUDGE_NAMES
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.wiring.probe import model_probes, require_answers
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
+from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.trust.agreement import Agreement
+from rubricem_env.llm.limits.limiter import Rates
 
 JudgeOption = Annotated[str, typer.Option("--judge", help=f"{JUDGE_NAMES}.")]
+
+
+@dataclass(frozen=True)
+class AskOptions:
+    """How a judge model is asked. Field names are option names."""
+
+    max_output_tokens: Annotated[
+        int, typer.Option(min=256, help="The most tokens of one reply of a judge model, thoughts included.")
+    ] = AskSettings().max_output_tokens
+    concurrency: Annotated[
+        int, typer.Option(min=1, help="Calls of the judge model at once; 1 for a server that runs one at a time.")
+    ] = Rates().concurrency
+
+    def config(self, judge: str) -> JudgeConfig:
+        """The settings of the judge that is named."""
+        ask = AskSettings(max_output_tokens=self.max_output_tokens)
+        return JudgeConfig(judge=judge, ask=ask, rates=Rates(concurrency=self.concurrency))
 
 
 class WatchedJudge:

@@ -4,7 +4,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import typer
 from pydantic import BaseModel
@@ -12,6 +13,9 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from rubricem_agent.progress import SECONDS, progress_lines
 
 _WIDTH_WITHOUT_TERMINAL = 200
 """Columns where the output is no terminal: a file or a program needs rows that are not folded."""
@@ -23,9 +27,11 @@ class Terminal:
     Colour is used only on a terminal, and only where NO_COLOR is not set.
     """
 
-    def __init__(self, *, as_json: bool = False, is_quiet: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, is_quiet: bool = False, line_seconds: float = SECONDS) -> None:
+        """`line_seconds` lie between two lines of progress where no bar can be drawn."""
         self.as_json = as_json
         self.is_quiet = is_quiet
+        self._line_seconds = line_seconds
         self._has_printed = False
 
     @property
@@ -72,12 +78,15 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Progress bars on the error stream, where it is a terminal; they vanish at the end."""
+        """Progress bars on the error stream, which vanish; where it is no terminal, lines every ten seconds."""
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         console = Console(stderr=True)
         is_disabled = self.is_silent or not console.is_terminal
         text = TextColumn("{task.description}")
-        with Progress(text, *columns, console=console, transient=True, disable=is_disabled) as bars:
+        bars = Progress(text, *columns, console=console, transient=True, disable=is_disabled)
+        has_lines = is_disabled and not self.is_silent
+        lines = progress_lines(partial(_described, bars), seconds=self._line_seconds) if has_lines else nullcontext()
+        with bars, lines:
             yield bars
 
     @contextmanager
@@ -93,6 +102,15 @@ class Terminal:
         with self.progress() as bars:
             bars.add_task(escape(what), total=None)
             yield
+
+
+def _described(bars: Progress, elapsed: float) -> str:
+    """The bars as a line: "answers 3 of 10; verdicts 2 of 10; 40 s"."""
+    shown = ((Text.from_markup(task.description).plain, task) for task in bars.tasks)
+    counts = (
+        what if task.total is None else f"{what} {task.completed:.0f} of {task.total:.0f}" for what, task in shown
+    )
+    return "; ".join([*counts, f"{elapsed:.0f} s"])
 
 
 def plain_table(*headings: str, rows: Iterable[Sequence[str]] = (), show_header: bool = True) -> Table:

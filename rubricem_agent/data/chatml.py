@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic import ConfigDict, model_validator
 
 from rubricem_agent.policy.base import Opening
-from rubricem_agent.policy.chat_template import split_template
+from rubricem_agent.policy.chat_template import ChatMessage, opening_messages, split_template
 from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
@@ -162,8 +162,9 @@ def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
         ConfigError: the chat template drops a message, or ends an answer without the tokenizer's end token.
     """
 
-    def render(opening: Opening) -> str:
-        return tokenizer.apply_chat_template(_messages(opening), tokenize=False, add_generation_prompt=True)
+    def render(messages: Sequence[ChatMessage]) -> str:
+        written = [message._asdict() for message in messages]
+        return tokenizer.apply_chat_template(written, tokenize=False, add_generation_prompt=True)
 
     system, user = (message.content.strip() for message in sample.messages[:2])
     before, between, after = (_encode(tokenizer, part, specials=True) for part in split_template(render))
@@ -175,7 +176,8 @@ def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
         ids += piece_ids
         has_loss += [is_policy] * len(piece_ids)
     # What the template puts after an answer, up to and with the end token.
-    probed = [*_messages(Opening("Rules.", "Question?")), {"role": "assistant", "content": _PROBE}]
+    messages = [*opening_messages(Opening("Rules.", "Question?")), ChatMessage("assistant", _PROBE)]
+    probed = [message._asdict() for message in messages]
     rendered = tokenizer.apply_chat_template(probed, tokenize=False, add_generation_prompt=False)
     ending = _encode(tokenizer, rendered.rpartition(_PROBE)[2], specials=True)
     if tokenizer.eos_token_id not in ending:
@@ -185,10 +187,6 @@ def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
         )
     ending = ending[: ending.index(tokenizer.eos_token_id) + 1]
     return TokenSample(ids + ending, has_loss + [True] * len(ending))
-
-
-def _messages(opening: Opening) -> list[dict[str, str]]:
-    return [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
 
 
 def _encode(tokenizer: ChatTokenizer, text: str, *, specials: bool) -> list[int]:

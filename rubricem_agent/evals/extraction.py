@@ -47,6 +47,13 @@ class Extracted(NamedTuple):
     def is_empty(self) -> bool:
         return not self.text.strip()
 
+    @property
+    def has_none(self) -> bool:
+        """Whether the policy gave no answer. The predecessor's rule takes other text of it in its place."""
+        if self.found == "predecessor's rule":
+            return self.ending != Ending.ANSWERED
+        return self.is_empty and self.found != "answer too long"
+
 
 Sources = Mapping[str, SnippetSource]
 

@@ -165,7 +165,11 @@ def _overview(summary: Summary) -> list[tuple[str, ...]]:
 def _notes(summary: Summary) -> list[str]:
     """Why a number of the overview is not official, or not comparable with another one of it."""
     manifests = [run.manifest for run in summary.runs]
-    notes = []
+    notes = [
+        f"{name_of(run)}: {run.empty_answers}{f'; {run.manifest.warning}' if run.manifest.warning else ''}"
+        for run in summary.runs
+        if run.empty_answers
+    ]
     if any(manifest.is_substituted for manifest in manifests):
         notes.append(SUBSTITUTE_NOTE)
     if any(manifest.has_own_prompts for manifest in manifests):
@@ -332,6 +336,7 @@ def render_page(summary: Summary) -> str:
     for run in summary.runs:
         body.append(f"<h2>{escape(f'{name_of(run)}, mode {run.manifest.label}')}</h2>")
         state = "complete" if run.is_complete else "incomplete: run the same command to resume"
+        state = run.manifest.warning or state
         css = "faint" if run.is_complete else "warn"
         body.append(_paragraph(f"{run.answered} of {run.expected} answered; {state}.", css=css))
         body += [_table_html(*table) for table in _run_tables(run)]

@@ -43,6 +43,8 @@ class EvaluationLogs(NamedTuple):
     verdicts: Journal[VerdictRecord]
 
 
+NEVER_ANSWERED = "the policy answered no example, so the numbers say nothing about its answers"
+
 _Grades = dict[CaseKey, Grade]
 
 _Outcomes = Mapping[CaseKey, Grade | str]
@@ -66,8 +68,10 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: EvaluationL
     ]
     first = _scores_by_id(next(iter(by_judge.values())))
     cases = [case_of(loaded, record).answer for record in final]
+    empty = [case for case in cases if case.has_none]
+    warning = NEVER_ANSWERED if empty and len(empty) == len(cases) else ""
     return Scores(
-        manifest=manifest,
+        manifest=manifest.model_copy(update={"warning": warning}),
         judges=tuple(judges),
         agreements=tuple(_agreements(by_judge)),
         variance=epoch_variance(first) if manifest.epochs > 1 and first else None,
@@ -76,6 +80,7 @@ def score_run(loaded: Loaded, manifest: EvaluationManifest, *, logs: EvaluationL
         failures=count_reasons(record.failure for record in records if record.failure),
         found=count_reasons(case.found for case in cases),
         endings=count_reasons(case.ending for case in cases if case.ending),
+        unanswered=count_reasons(case.ending or "given so" for case in empty),
         costs=costs_of(answers.records, verdicts.records),
         seconds=sum(answer.seconds for answer in answers.records)
         + sum(verdict.seconds for verdict in verdicts.records),

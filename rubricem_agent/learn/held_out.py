@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rubricem_agent.policy.base import Opening, Policy
+from rubricem_agent.progress import counted
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.base import STAGES
@@ -40,15 +41,18 @@ async def answer_held_out(
     max_turn_tokens: int,
     seed: int,
     temperature: float = 0.0,
+    step: int | None = None,
 ) -> list[Rollout]:
-    """One attempt at each question, greedily by default."""
+    """One attempt at each question, greedily by default; every ten seconds a line of progress, with the run's step."""
 
     async def open_query(query: Query, _attempt: int) -> tuple[Opening, str]:
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
     context = RolloutContext(policy, toolbox, limits, sampling)
-    groups = await run_groups(queries, open_query, context, group_size=1, seed=seed)
+    what = "held-out questions answered" if step is None else f"step {step}: held-out questions answered"
+    with counted(what, len(queries)) as count:
+        groups = await run_groups(queries, open_query, context, group_size=1, seed=seed, on_rollout=count)
     return [rollout for (rollout,) in groups]
 
 

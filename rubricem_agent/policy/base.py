@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import GRAMMAR
 from rubricem_env.scaffold.parser import EmissionStream
@@ -65,6 +66,9 @@ class TokenSegment(NamedTuple):
 class Listener:
     """Receives a turn while it is written. This one ignores everything; subclasses override what they need."""
 
+    def began(self, episode: Episode) -> None:
+        """Called by `run_episode` with the episode before its first turn."""
+
     def wrote(self, text: str) -> None:
         """The next part of the text."""
 
@@ -91,7 +95,10 @@ class Conversation(Protocol):
         ...
 
     def observe(self, text: str) -> None:
-        """Append text of a tool or the environment; the policy reads it before its next turn."""
+        """Append text of a tool or the environment; the policy reads it before its next turn.
+
+        After a turn that the policy ended by itself it is a message of the user, and a new turn of the policy begins.
+        """
         ...
 
     @property

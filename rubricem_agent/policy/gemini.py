@@ -66,7 +66,7 @@ class GeminiPolicy:
         """The next turn. `begun` is always empty, because no stop strings are sent."""
         del begun
         contents = [_content("user", user)]
-        for turn, observation in exchanges:
+        for turn, observation, _ in exchanges:
             contents += [_content("model", turn), _content("user", observation)]
         has_ended = has_text = has_thought = False
         with typed_failures(self._redactor):

@@ -21,6 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from rubricem_agent.policy.base import Opening, model_folder
 from rubricem_agent.policy.causal_lm import max_positions, model_class, open_decoder
+from rubricem_agent.policy.chat_template import ChatMessage
 from rubricem_agent.policy.decoder import Feed, RowDecoder
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
@@ -75,14 +76,16 @@ def policy_tokenizer(tokenizer: PreTrainedTokenizerFast, *, end_ids: Sequence[in
     if not tokenizer.chat_template:
         raise ConfigError("the tokenizer has no chat template; add chat_template.jinja to the model's folder.")
 
-    def render(opening: Opening) -> str:
-        messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
+    def render(messages: Sequence[ChatMessage]) -> str:
+        written = [message._asdict() for message in messages]
         try:
-            return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        except TemplateError:
+            return str(tokenizer.apply_chat_template(written, tokenize=False, add_generation_prompt=True))
+        except TemplateError as refused:
+            if messages[0].role != "system":
+                raise ConfigError(f"the chat template refuses a conversation: {refused}") from refused
             # Gemma's first templates have no system role: the rules begin the user's message.
-            merged = [{"role": "user", "content": f"{opening.system}\n\n{opening.user}"}]
-            return str(tokenizer.apply_chat_template(merged, tokenize=False, add_generation_prompt=True))
+            system, user, *rest = messages
+            return render([ChatMessage("user", f"{system.content}\n\n{user.content}"), *rest])
 
     own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     return PolicyTokenizer(tokenizer.backend_tokenizer, render, end_ids=frozenset([*own, *end_ids]))

@@ -5,7 +5,9 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from rubricem_agent.policy.base import STOP_STRINGS, Opening
+from rubricem_agent.policy.chat_template import FOLLOWED, ChatMessage, FollowUp, opening_messages, read_follow_up
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
+from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.chat import ChatRequest, Delta
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.wires.chat_wire import ChatWire
@@ -29,6 +31,9 @@ class OpenAICompatiblePolicy:
         self._service = service
         self.name = service.name
         self._layout = layout
+        self._follow_up: FollowUp | None = None
+        self._has_follow_up = False
+        """Whether the template was asked for it."""
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TextConversation:
         top_p = sampling.top_p if sampling.top_p < 1 else None
@@ -39,10 +44,11 @@ class OpenAICompatiblePolicy:
             """Continue the turn, in the layout that the server supports."""
             nonlocal prompt
             if await self._is_inline():
-                prompt = prompt or await self._render(opening)
+                prompt = prompt or await self._render(opening_messages(opening))
+                follow_up = await self._find_follow_up() if any(one.has_ended for one in exchanges) else None
                 named = {"temperature": request.temperature, "top_p": request.top_p, "seed": request.seed}
                 drawn = {name: value for name, value in named.items() if value is not None}
-                body = {**drawn, **_continuation(prompt, exchanges, begun)}
+                body = {**drawn, **_continuation(prompt + _written(exchanges, follow_up) + begun)}
                 written = self._server.stream("completions", body, max_tokens=max_tokens)
             else:
                 messages = _messages(opening, exchanges)
@@ -65,17 +71,38 @@ class OpenAICompatiblePolicy:
             self._layout = "inline" if is_chat and await self._server.find_on_vllm() is not None else "messages"
         return self._layout == "inline"
 
-    async def _render(self, opening: Opening) -> str:
-        """The opening in the model's chat template, which the server knows."""
-        messages = [{"role": "system", "content": opening.system}, {"role": "user", "content": opening.user}]
+    async def _render(self, messages: Sequence[ChatMessage]) -> str:
+        """The messages in the model's chat template, which the server knows."""
+        written = [message._asdict() for message in messages]
         return await self._server.detokenize(
-            await self._server.tokenize({"messages": messages, "add_generation_prompt": True})
+            await self._server.tokenize({"messages": written, "add_generation_prompt": True})
         )
 
+    async def _find_follow_up(self) -> FollowUp | None:
+        """What the template writes around a later message of the user; None where it refuses one."""
+        if not self._has_follow_up:
+            try:
+                self._follow_up = read_follow_up(await self._render(FOLLOWED))
+            except ModelError as refused:
+                if refused.is_retryable:
+                    raise
+            self._has_follow_up = True
+        return self._follow_up
 
-def _continuation(prompt: str, exchanges: Sequence[Exchange], begun: str) -> dict[str, Any]:
+
+def _written(exchanges: Sequence[Exchange], follow_up: FollowUp | None) -> str:
+    """One turn of the assistant; an observation after a turn that it ended is a message of the user."""
+    return "".join(
+        f"{turn}{follow_up.before}{observation.strip()}{follow_up.after}"
+        if follow_up and has_ended
+        else turn + observation
+        for turn, observation, has_ended in exchanges
+    )
+
+
+def _continuation(prompt: str) -> dict[str, Any]:
     return {
-        "prompt": prompt + "".join(part for exchange in exchanges for part in exchange) + begun,
+        "prompt": prompt,
         "add_special_tokens": False,
         "skip_special_tokens": True,
         "stop": list(STOP_STRINGS),
@@ -86,7 +113,7 @@ def _continuation(prompt: str, exchanges: Sequence[Exchange], begun: str) -> dic
 
 def _messages(opening: Opening, exchanges: Sequence[Exchange]) -> list[Message]:
     messages: list[Message] = [("user", opening.user)]
-    for turn, observation in exchanges:
+    for turn, observation, _ in exchanges:
         messages.append(("assistant", turn or "(nothing)"))
         messages.append(("user", observation or "(nothing)"))
     return messages

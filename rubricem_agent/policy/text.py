@@ -25,6 +25,8 @@ class Exchange(NamedTuple):
 
     turn: str
     observation: str
+    has_ended: bool = False
+    """Whether the policy ended the turn by itself, and did not call a tool."""
 
 
 StreamTurn = Callable[[Sequence[Exchange], str, int], AsyncGenerator[Delta, None]]
@@ -73,7 +75,8 @@ class TextConversation:
             timing=self._service.timing,
         )
         kept = emission.text[: parse_turn(emission.text).end]
-        self._exchanges.append(Exchange(kept, ""))
+        has_ended = emission.end == "stopped" and kept == emission.text
+        self._exchanges.append(Exchange(kept, "", has_ended))
         self._size += estimate_tokens(kept)
         return emission
 

@@ -3,18 +3,22 @@
 Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. The chat
 template alone may write control tokens. Every message and all tool output is tokenised with each of them disabled,
 whatever it is called, so it cannot become one. A conversation is only appended to and never tokenised again.
+
+Tool output continues the turn of the policy. Only where the policy has ended its turn by itself, it is a message of the
+user in the template's own form, and the policy begins a new turn.
 """
 
 import codecs
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer  # type: ignore[import-untyped]
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch
-from rubricem_agent.policy.chat_template import ApplyTemplate, split_template
+from rubricem_agent.policy.chat_template import ApplyTemplate, split_follow_up, split_template
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import Usage
@@ -68,6 +72,23 @@ class PolicyTokenizer:
         before, between, after = map(self._encode_trusted, split_template(self._template))
         system, user = map(self.encode_foreign, (opening.system.strip(), opening.user.strip()))
         return [*before, *system, *between, *user, *after]
+
+    def encode_follow_up(self, text: str, *, has_ended: bool) -> list[int]:
+        """The ids of a user's message after a turn that the policy has ended, up to its next token.
+
+        `has_ended`: the token that ends the turn is drawn already, so the template's own is left out. A template that
+        has no such message gives the bare text.
+        """
+        if self._follow_up is None:
+            return self.encode_foreign(text)
+        before, after = self._follow_up
+        ended = next((at for at, token_id in enumerate(before, 1) if token_id in self.end_ids), 0) if has_ended else 0
+        return [*before[ended:], *self.encode_foreign(text.strip()), *after]
+
+    @cached_property
+    def _follow_up(self) -> tuple[list[int], list[int]] | None:
+        parts = split_follow_up(self._template)
+        return None if parts is None else (self._encode_trusted(parts.before), self._encode_trusted(parts.after))
 
     def encode_foreign(self, text: str) -> list[int]:
         """Ids of a message or of tool text; it never becomes a control token."""
@@ -182,6 +203,8 @@ class TokenConversation:
         self.max_length = max_length
         self._ids = list(prompt_ids)
         self._pieces = [TokenSegment(tuple(prompt_ids))]
+        self._is_turn_over = False
+        """Whether the policy ended its last turn by itself."""
 
     @property
     def pieces(self) -> tuple[TokenSegment, ...]:
@@ -212,11 +235,20 @@ class TokenConversation:
         usage = await self.draw(self._ids, turn, max_tokens=min(max_tokens, room))
         turn.close()
         self._keep(turn)
+        self._is_turn_over = turn.end == "stopped"
         return Emission(turn.text, turn.end or "length", usage)
 
     def observe(self, text: str) -> None:
-        """Append foreign text, tokenised apart: its first token never merges with the policy's last one."""
-        ids = self.tokenizer.encode_foreign(text)
+        """Append foreign text, tokenised apart: its first token never merges with the policy's last one.
+
+        Within a turn it is the bare text. After a turn that the policy ended it is a message of the user.
+        """
+        if self._is_turn_over:
+            has_ended = bool(self._ids) and self._ids[-1] in self.tokenizer.end_ids
+            ids = self.tokenizer.encode_follow_up(text, has_ended=has_ended)
+            self._is_turn_over = False
+        else:
+            ids = self.tokenizer.encode_foreign(text)
         self._ids += ids
         self._pieces.append(TokenSegment(tuple(ids)))
 

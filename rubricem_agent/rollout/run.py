@@ -56,6 +56,7 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
     episode = Episode(
         attempt.query, prompt=attempt.opening.user, limits=limits, count_tokens=policy.count_tokens, seed=attempt.seed
     )
+    listener.began(episode)
     conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
     usage = Usage()
     failure = ""
@@ -126,18 +127,21 @@ async def run_groups(
     group_size: int = 8,
     concurrency: int = 256,
     seed: int = 0,
+    on_rollout: Callable[[Rollout], object] = id,
 ) -> list[list[Rollout]]:
     """The rollouts of each question, in the order of the questions and of the attempts, whatever finished first.
 
     What an attempt draws depends on its index and the seed alone. A failed episode is a rollout with a failure. A
-    reached spending limit or an interrupt ends the run.
+    reached spending limit or an interrupt ends the run. `on_rollout` gets each as soon as it has ended.
     """
     slots = asyncio.Semaphore(concurrency)
 
     async def run(index: RolloutIndex, query: Query) -> Rollout:
         async with slots:
             opening, prompt_hash = await open_query(query, index.attempt)
-            return await run_episode(Attempt(query, opening, prompt_hash, attempt_seed(seed, index)), context)
+            rollout = await run_episode(Attempt(query, opening, prompt_hash, attempt_seed(seed, index)), context)
+        on_rollout(rollout)
+        return rollout
 
     seen: Counter[str] = Counter()
     tasks = []

@@ -12,6 +12,7 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
 from rubricem_records.evaluations.manifest import (
     ANSWERS_FILE,
+    MANIFEST_FILE,
     SCORES_FILE,
     VERDICTS_FILE,
     EvaluationManifest,
@@ -78,10 +79,12 @@ def read_logs(folder: Path) -> EvaluationLogs:
 
 
 def write_scores(folder: Path, scores: Scores) -> None:
-    """Write the scores atomically."""
+    """Write the scores atomically, and into the manifest what they say of the whole run."""
     path = folder / SCORES_FILE
     with writing(path, NO_ROOM):
         write_atomic(path, scores.model_dump_json(indent=1))
+        if read_manifest(folder).warning != scores.manifest.warning:
+            write_atomic(folder / MANIFEST_FILE, scores.manifest.model_dump_json(indent=1))
 
 
 def read_parts(folder: Path, wanted: EvaluationManifest) -> tuple[EvaluationLogs, ...]:

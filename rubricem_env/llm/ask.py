@@ -1,6 +1,6 @@
 """Asks a model until its reply can be used."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rubricem_env.domain.errors import ModelError
@@ -16,9 +16,13 @@ async def ask_once(model: ChatModel, request: ChatRequest) -> ChatReply:
         ModelError: as the model says; also for an empty, blocked or aborted reply, after which a retry may help.
     """
     reply = await model.complete(request)
+    _refuse_outage(reply)
+    return reply
+
+
+def _refuse_outage(reply: ChatReply) -> None:
     if reply.outage:
         raise ModelError(reply.outage, is_retryable=True)
-    return reply
 
 
 Parsed = TypeVar("Parsed")
@@ -29,27 +33,46 @@ async def ask_for(
 ) -> Parsed:
     """Ask until `parse` accepts the reply, within the attempts and the time allowed.
 
-    `parse` raises a ModelError of one sentence; the next try shows that sentence to the model.
+    `parse` raises a ModelError of one sentence; the next try shows that sentence to the model, and counts the replies
+    that could not be used, so that a model at temperature 0 never reads the same prompt twice.
 
     Raises:
-        ModelError: every try failed; the last failure.
+        ModelError: every try failed; the last failure, and how many replies could not be used.
     """
-    complaint = ""
+    complaints: list[str] = []
 
     async def attempt() -> Parsed:
-        nonlocal complaint
-        again = (
-            f"\n\nYour last reply could not be used: {complaint}. Reply again, with one JSON object of the asked shape."
-            if complaint
-            else ""
-        )
-        reply = await ask_once(model, request._replace(prompt=request.prompt + again))
+        reply = await model.complete(request._replace(prompt=request.prompt + _again(complaints)))
         try:
+            _refuse_outage(reply)
             return parse(reply)
         except ModelError as failure:
-            complaint = str(failure)
+            if reply.finish in ("stop", "length"):
+                complaints.append(str(failure))
             raise
 
-    return await call_with_retry(
-        attempt, doing=f"ask {model.name} to {request.purpose}", error=ModelError, policy=retry, timing=timing
-    )
+    try:
+        return await call_with_retry(
+            attempt, doing=f"ask {model.name} to {request.purpose}", error=ModelError, policy=retry, timing=timing
+        )
+    except ModelError as failure:
+        if not complaints or complaints == [str(failure)]:
+            raise
+        raise ModelError(_with_complaints(str(failure), complaints), is_retryable=failure.is_retryable) from failure
+
+
+def _again(complaints: Sequence[str]) -> str:
+    """What is put after the prompt of a further try."""
+    if not complaints:
+        return ""
+    which = "Your last reply" if len(complaints) == 1 else f"Your last {len(complaints)} replies"
+    said = f"{which} could not be used: {complaints[-1]}."
+    return f"\n\n{said} Reply again, with one JSON object of the asked shape."
+
+
+def _with_complaints(failure: str, complaints: Sequence[str]) -> str:
+    """The last failure, and how many replies could not be used, with the last reason."""
+    if failure == complaints[-1]:
+        return f"{len(complaints)} replies could not be used, the last one: {failure}"
+    which = "the one reply" if len(complaints) == 1 else f"the {len(complaints)} replies"
+    return f"{failure.rstrip('.')}; {which} before could not be used: {complaints[-1]}"

@@ -116,7 +116,8 @@ class OpenAICompatibleModel:
             ContextOverflow: not even `MIN_TOKENS` fit.
             ModelError: the server failed, or refuses the request.
         """
-        return self._stream(path, body, ChatWire(), max_tokens)
+        wire = self.wire if isinstance(self.wire, ChatWire) else ChatWire()
+        return self._stream(path, body, wire, max_tokens)
 
     async def _stream(
         self, path: str, body: Mapping[str, Any], wire: Wire, max_tokens: int

@@ -96,6 +96,8 @@ class EvaluationManifest(Frozen):
     created: Text = ""
     code: Text = ""
     """Version of this package."""
+    warning: Text = ""
+    """What makes the numbers of the run say nothing, found when it was scored: the policy answered no example."""
 
     @property
     def is_substituted(self) -> bool:

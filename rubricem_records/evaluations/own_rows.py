@@ -34,6 +34,7 @@ def own_rows(all_runs: Sequence[Scores], columns: Sequence[str]) -> list[Publish
     for (agent, label, judge, _), runs in group_runs(shown, lambda run: run.headline.judge).items():
         judged: tuple[str, ...] = () if judge == NO_JUDGE else (f"judged by {judge}",)
         published = dict.fromkeys(lifetime(run.manifest.rules.judge) for run in runs if run.manifest.is_substituted)
+        judged += tuple(dict.fromkeys(run.manifest.warning for run in runs if run.manifest.warning))
         judged += (f"mixed judges: the published rows are of {'; '.join(published)}",) if published else ()
         scores = {title_of(run): run.headline.score for run in runs}
         measured = [scores.get(column) for column in columns[:-1]]

@@ -90,14 +90,24 @@ class Scores(Frozen):
     found: dict[str, int]
     """How the answers were found."""
     endings: dict[str, int]
+    unanswered: dict[str, int]
+    """Attempts that ended without an answer, by how they ended; they are graded, as empty answers."""
     costs: tuple[ModelCost, ...]
     seconds: float
     """The sum over all attempts and verdicts, which in fact ran concurrently."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every example has an answer, and every answer a grade by every judge."""
-        return self.answered == self.expected and not any(judge.ungraded for judge in self.judges)
+        """Whether every example was answered, not each with nothing, and every answer has a grade by every judge."""
+        is_graded = self.answered == self.expected and not any(judge.ungraded for judge in self.judges)
+        return is_graded and not self.manifest.warning
+
+    @property
+    def empty_answers(self) -> str:
+        """How many attempts ended without an answer, and how they ended, as a sentence; empty where none did."""
+        count = sum(self.unanswered.values())
+        how = ", ".join(f"{number} {ending}" for ending, number in self.unanswered.items())
+        return f"{count} of {self.answered} attempts ended without an answer ({how})" if count else ""
 
     @property
     def headline(self) -> JudgeScores:

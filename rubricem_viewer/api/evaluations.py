@@ -37,7 +37,7 @@ class EvaluationView(Frozen):
     dollars: float = 0.0
     seconds: float = 0.0
     note: Text = ""
-    """Why there are no numbers yet, where there are none."""
+    """Why there are no numbers yet, where there are none, or why they say nothing."""
 
 
 class ExampleRow(Frozen):

@@ -103,3 +103,15 @@ def test_a_trainer_that_ends_badly_says_why_in_a_sentence(tmp_path, code, senten
 
     with pytest.raises(UsageError, match=sentence):
         trainer.finish()
+
+
+def test_lines_of_progress_are_read_once_from_what_a_trainer_writes_and_are_no_error(tmp_path):
+    code = (
+        "import sys; sys.stderr.write('... step 0: 1 of 2\\nwarning\\n... step 0: 2 of 2\\nno room.\\n'); sys.exit(2)"
+    )
+    trainer = Trainer.start(*fake_trainer_command(tmp_path, code))
+    with pytest.raises(UsageError, match=r"^no room\.$"):
+        trainer.finish()
+
+    assert trainer.new_progress() == ["step 0: 1 of 2", "step 0: 2 of 2"]
+    assert trainer.new_progress() == []

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from rubricem_agent.cli.command import command
@@ -82,9 +83,13 @@ def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: 
     def show_new() -> None:
         for line in new_lines():
             show_line(line, started.steps, console)
-            bar.update(task, completed=line.step)
+            bar.update(task, completed=line.step, description="steps")
             for tracker in trackers:
                 tracker(line)
+        for said in trainer.new_progress():
+            bar.update(task, description=escape(said))
+            if not console.is_terminal:
+                console.print(said, highlight=False, markup=False, soft_wrap=True)
 
     trainer = Trainer.start(started, trainer_environment())
     try:

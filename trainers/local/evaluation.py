@@ -3,6 +3,7 @@
 from typing import Any
 
 from rubricem_agent.learn.held_out import answer_held_out, mean_judged, mean_quality, record_evaluation
+from rubricem_agent.progress import progress_lines
 from rubricem_records.runs.run_log import METRICS_FILE
 
 from .run import Run
@@ -22,6 +23,7 @@ async def evaluate_step(run: Run, step: int) -> None:
         limits=config.limits,
         max_turn_tokens=config.max_turn_tokens,
         seed=config.seed,
+        step=step,
     )
     # More questions than rows wait for each other, so what is learnt of them depends on the threads' speed.
     run.policy.forget_drafts()
@@ -31,7 +33,9 @@ async def evaluate_step(run: Run, step: int) -> None:
         scores = mean_quality([run.truth[query.key] for query in run.held_out], trajectories)
         record_evaluation(log, step, scores, trajectories)
     else:
-        scores = await mean_judged(judge.judge, run.held_out, trajectories, settings=judge.settings, step=step)
+        what = f"step {step}: the judge scores {len(trajectories)} held-out answers"
+        with progress_lines(lambda elapsed: f"{what}; {elapsed:.0f} s"):
+            scores = await mean_judged(judge.judge, run.held_out, trajectories, settings=judge.settings, step=step)
         record_evaluation(log, step, scores, trajectories, by="judge")
 
 

@@ -102,7 +102,8 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
         queries = [(question.split, query_of(question)) for question in questions]
         train = {query.key: query for split, query in queries if split == "train"}
         held_out = tuple(query for split, query in queries if split == config.held_out)
-        return train, held_out, {query_of(question).key: question for question in questions}
+        limited = spread_over(held_out, config.held_out_limit)
+        return train, limited, {query_of(question).key: question for question in questions}
     train = {query.key: query for query in read_training_set(config.data)}
     held_out = read_training_set(config.held_out_data) if config.held_out_data else ()
     shared = [query.question for query in held_out if query.key in train]
@@ -111,7 +112,14 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
             f"{len(shared)} questions of {config.held_out_data} are in {config.data} too, such as {shared[0][:80]!r}; "
             "a policy is evaluated on questions that it was not trained on. Remove them from one of the two."
         )
-    return train, held_out, {}
+    return train, spread_over(held_out, config.held_out_limit), {}
+
+
+def spread_over(queries: tuple[Query, ...], limit: int | None) -> tuple[Query, ...]:
+    """At most `limit` of the questions, at even distances, in their order."""
+    if limit is None or limit >= len(queries):
+        return queries
+    return tuple(queries[index * len(queries) // limit] for index in range(limit))
 
 
 def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:

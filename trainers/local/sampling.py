@@ -10,6 +10,7 @@ from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.learn.step import AttemptLessons, measure_lessons, retrieve_lessons
 from rubricem_agent.memory.inject import NO_LESSONS, Block
 from rubricem_agent.policy.base import Opening
+from rubricem_agent.progress import counted
 from rubricem_agent.reflection.reflector import judged_attempts
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
@@ -74,9 +75,16 @@ async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
     context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
-    rollouts = await run_groups(
-        queries, opened, context, group_size=config.group_size, concurrency=config.rows, seed=seed
-    )
+    with counted(f"step {batch.step}: attempts", len(queries) * config.group_size) as count:
+        rollouts = await run_groups(
+            queries,
+            opened,
+            context,
+            group_size=config.group_size,
+            concurrency=config.rows,
+            seed=seed,
+            on_rollout=count,
+        )
     groups = [
         Group.of(query, (rollout.parsed for rollout in attempts))
         for query, attempts in zip(queries, rollouts, strict=True)

@@ -111,6 +111,8 @@ class LocalConfig(RecipeSettings):
     knobs: JudgeKnobs = JudgeKnobs()
     held_out: Literal["validation", "test"] = "validation"
     """The almanac's questions that the run is evaluated on; nothing may be tuned on those of `test`."""
+    held_out_limit: Annotated[int, Field(ge=0)] | None = None
+    """The most held-out questions of an evaluation, spread evenly over all of them; None asks all, 0 asks none."""
     evaluate_every: PositiveCount = 8
     checkpoint_every: PositiveCount = 8
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0

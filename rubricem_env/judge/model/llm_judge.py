@@ -160,7 +160,8 @@ class LLMJudge:
     async def _score_answer(self, request: ScoringRequest, failure: str) -> ScoringResult:
         """The reduced call that follows a failed full one: the answer and its rubrics, nothing else."""
         rubrics = tuple(rubric for rubric in request.rubrics if rubric.stage is Stage.ANSWER)
-        if not rubrics:
+        if len(rubrics) in (0, len(request.rubrics)):
+            # Nothing to leave out: it would be the call that failed.
             return ScoringResult(failure=failure)
         try:
             result = await self._score(request._replace(rubrics=rubrics), self._settings.fallback_retry)

@@ -11,6 +11,7 @@ class Deadline:
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._seconds = seconds
         self._ends = clock() + seconds
         self._timeout: asyncio.Timeout | None = None
 
@@ -20,10 +21,15 @@ class Deadline:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Abort what runs in it at the deadline."""
+        """Abort what runs in it at the deadline, by a TimeoutError that names the seconds."""
+        timeout = asyncio.timeout(self.left)
         try:
-            async with asyncio.timeout(self.left) as self._timeout:
+            async with timeout as self._timeout:
                 yield
+        except TimeoutError as late:
+            if not timeout.expired():
+                raise
+            raise TimeoutError(f"no result within {self._seconds:g} seconds") from late
         finally:
             self._timeout = None
 

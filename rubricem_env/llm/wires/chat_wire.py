@@ -12,13 +12,20 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.llm.wires.openai_reply import WireReply, read_completion
 from rubricem_env.llm.wires.wire import Message, bearer, events_of, raise_reported
 
+DROPPED = "the server ended the stream before the model did"
+"""Begins the failure of a stream that ends in good order and without the reason that others of its server have."""
+
 
 class ChatWire:
-    """OpenAI's chat completions, which most servers speak."""
+    """OpenAI's chat completions, which most servers speak. Streams of one server share a wire."""
 
     path = "chat/completions"
     limit_name = "max_tokens"
     when_streamed: Mapping[str, Any] = MappingProxyType({"stream_options": {"include_usage": True}})
+
+    def __init__(self) -> None:
+        self._gives_reasons = False
+        """Whether a stream of this server has said why it ended."""
 
     def headers(self, key: SecretStr | None) -> dict[str, str]:
         return bearer(key)
@@ -52,14 +59,17 @@ class ChatWire:
 
         Raises:
             ModelError: an event is malformed or reports an error, the server aborted the reply, the stream ends
-                without end mark and reason or without a reply, or it holds a thought and no text.
+                without end mark and reason or without a reply, or it holds a thought and no text. An end mark
+                without a reason is no end where an earlier stream gave one: llama-cpp-python drops the running
+                stream so when another request comes.
         """
         has_finish = has_text = has_thought = False
         async for content in events_of(lines):
             if content is None:
                 # Some servers give no reason and end with the mark alone.
-                if not (has_finish or has_text):
-                    raise ModelError("the stream ended without a reply", is_retryable=True)
+                if not has_finish and (self._gives_reasons or not has_text):
+                    said = "in its midst" if has_text else "without a reply"
+                    raise ModelError(f"{DROPPED}, {said}", is_retryable=True)
                 return
             try:
                 event = WireReply.model_validate(content)
@@ -71,6 +81,7 @@ class ChatWire:
             if event.finish == "other":
                 raise ModelError(f"the server ended the reply with {event.finish_reason!r:.50}", is_retryable=True)
             has_finish = has_finish or event.finish is not None
+            self._gives_reasons = self._gives_reasons or has_finish
             has_text = has_text or bool(event.text or event.token_ids)
             has_thought = has_thought or bool(event.thought)
             if event.finish in ("stop", "length") and has_thought and not has_text:

@@ -1,6 +1,11 @@
 """`rubricem ask` as its user meets it: offline, with a served model, and with everything that can be missing."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import typer
@@ -187,6 +192,69 @@ def test_a_local_model_runs_and_its_failure_to_answer_is_explained(run, tmp_path
     result = run(QUESTION, "--policy", f"local:{folder}")
     assert result.exit_code == 1
     assert "rubricem: The policy" in result.stderr
+
+
+def test_temperature_and_the_limit_of_a_turn_reach_the_model(run):
+    with serve_loopback(server := served(FINAL)) as url:
+        run(QUESTION, "--policy", f"openai:m@{url}/v1", "--temperature", "0.25", "--max-turn-tokens", "333")
+    assert (server.asked[0].body["temperature"], server.asked[0].body["max_tokens"]) == (0.25, 333)
+
+
+INTERRUPTIBLE = """
+import signal
+from rubricem_agent.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "said", "kept"),
+    [
+        (1, "no turn had ended, so nothing was written.", []),
+        (2, "what had ended, 1 of the turns, is in {out}/trajectory.json.", ["trajectory.json"]),
+        # The reflection between two attempts.
+        (3, "what had ended, 1 of the attempts, is in {out}/trajectory.json.", ["trajectory.json"]),
+        (5, "what had ended, 1 of the turns, is in {out}/trajectory.json.", ["attempt_1.json", "trajectory.json"]),
+    ],
+)
+def test_ctrl_c_keeps_what_had_ended_and_says_what_it_is(tmp_path, at, said, kept):
+    victim, texts, asked = [], [PLAN + CALL, FINAL, LESSON, PLAN + CALL], []
+
+    def answer(request):
+        asked.append(request)
+        if len(asked) == at:
+            os.kill(victim[0].pid, signal.SIGINT)
+            return ModelReply("", hangs=True)
+        return texts[len(asked) - 1]
+
+    out = tmp_path / "out"
+    with serve_loopback(ModelServer(answer)) as url:
+        words = ["ask", QUESTION, "--policy", f"openai:m@{url}/v1", "--no-probe", "--attempts", "2", "--out", str(out)]
+        victim.append(
+            subprocess.Popen([sys.executable, "-c", INTERRUPTIBLE, *words], stdout=subprocess.DEVNULL, stderr=-1)
+        )
+        errors = victim[0].communicate()[1].decode()
+    assert victim[0].returncode == 130
+    assert errors == f"\nrubricem: interrupted; {said.format(out=out)}\n"
+    assert sorted(path.name for path in out.glob("*.json")) == kept
+    if kept:
+        trajectory = load_trajectory((out / "trajectory.json").read_text())
+        assert trajectory.question == QUESTION
+        assert trajectory.ending == ("answered" if at == 3 else "abandoned")
+        assert (out / "report.md").exists()
+
+
+def test_the_screen_says_what_it_waits_for_once_nothing_came_for_ten_seconds(monkeypatch):
+    screen = AskScreen(lambda text: None, colour=False)
+    assert screen.waiting(0) == ""
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 12)
+    assert screen.waiting(0) == "waiting for the policy; 12 s"
+    screen.wrote(PLAN + CALL)
+    assert screen.waiting(0) == ""
+    monkeypatch.setattr(time, "monotonic", lambda: now + 32)
+    assert screen.waiting(0) == "waiting for the tool google_search; 20 s"
 
 
 def show(pieces, colour=False):

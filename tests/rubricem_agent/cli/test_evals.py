@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import re
@@ -12,9 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.command import INCOMPLETE
-from rubricem_agent.cli.evals import eval_app
+from rubricem_agent.cli.evals import eval_app, hint_of
+from rubricem_agent.wiring.eval_config import EvalConfig
+from rubricem_agent.wiring.eval_plan import plan_run
+from rubricem_agent.wiring.evals import run_evaluation
 from rubricem_agent.wiring.hub_files import parse_hub_file
 from rubricem_env.domain.errors import ConfigError, FileFormatError, MissingExtraError, UsageError
+from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
 
@@ -323,3 +328,85 @@ def test_the_dry_run_takes_a_price_by_model(price, shown):
     result = call(*HEALTHBENCH, "--dry-run", *judge, "--price", price)
 
     assert shown in f"{result.output}{result.exception}"
+
+
+STALLED = "<think>I wonder.</think> The river is wide."
+ANSWERED = (
+    "<think>t</think><structured_plan><deep_analysis>a</deep_analysis><rubric>r</rubric><research_plan>p"
+    "</research_plan></structured_plan><review><rubric_review>r</rubric_review><writing_plan>w</writing_plan></review>"
+    "<answer>12 m</answer>"
+)
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_policy_that_never_answers_is_said_everywhere_and_exits_as_where_nothing_is_graded(tmp_path, answers):
+    asked = []
+
+    def reply(request):
+        asked.append(request)
+        return ANSWERED if len(asked) <= answers else STALLED
+
+    with serve_loopback(ModelServer(reply)) as url:
+        model = ("--policy", f"openai:m@{url}/v1", "--no-probe", "--concurrency", 1)
+        result = call("almanac", *model, "--limit", 3, "--out", tmp_path)
+
+    manifest, scores = (json.loads((tmp_path / name).read_text()) for name in ("run.json", "scores.json"))
+    page, sentence = (tmp_path / "report.html").read_text(), "the policy answered no example"
+    assert scores["unanswered"] == {"stalled": 3 - answers}
+    assert f"{3 - answers} of 3 attempts ended without an answer ({3 - answers} stalled)" in page
+    if answers:
+        assert result.exit_code == 0
+        assert (sentence in page, manifest["warning"]) == (False, "")
+        return
+    assert result.exit_code == INCOMPLETE
+    assert sentence in result.stdout
+    assert result.stderr.splitlines()[-1] == (
+        "3 of 3 attempts ended without an answer (3 stalled): the policy answered no example, so the numbers say "
+        f"nothing about its answers. Its text is in {tmp_path / 'answers.jsonl'}."
+    )
+    assert sentence in page
+    assert "run the same command to resume" not in page
+    assert manifest["warning"].startswith(sentence)
+    assert sentence in call("report", tmp_path).stdout
+    assert sentence in call("rescore", tmp_path).stdout
+
+
+def test_streams_that_the_server_drops_are_answered_with_concurrency_1(tmp_path):
+    """A server that runs one request at a time, and drops the running stream when another comes."""
+    running = []
+
+    async def app(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        mine = object()
+        running.append(mine)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        choice = {"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}
+        events = [{"choices": [choice]}]
+        await asyncio.sleep(0.05)
+        if running[-1] is mine:
+            events += [
+                {"choices": [{"index": 0, "delta": {"content": ANSWERED}, "finish_reason": None}]},
+                {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            ]
+        lines = [*(f"data: {json.dumps(event)}\n\n" for event in events), "data: [DONE]\n\n"]
+        await send({"type": "http.response.body", "body": "".join(lines).encode()})
+
+    with serve_loopback(app) as url:
+        config = EvalConfig(
+            benchmark="almanac",
+            policy=f"openai:m@{url}/v1",
+            limit=4,
+            out=tmp_path,
+            probe=False,
+            retry=RetryPolicy(attempts=1),
+        )
+        finished = asyncio.run(run_evaluation(plan_run(config)))
+        again = call(
+            "almanac", "--policy", config.policy, "--limit", 4, "--concurrency", 1, "--no-probe", "--out", tmp_path
+        )
+
+    assert len(finished.runner.failures) >= 3
+    assert "try --concurrency 1" in hint_of(finished.runner.failures)
+    assert hint_of(["example 1: the server answered 503"]) == ""
+    assert again.exit_code == 0, again.output

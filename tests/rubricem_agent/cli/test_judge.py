@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 import typer
@@ -171,6 +172,26 @@ def test_a_dead_judge_without_any_rubric_is_no_success(files):
     assert result.exit_code == 1
     assert "could not propose criteria" in result.output
     assert "404" in json.loads(result.stdout)["trajectories"][0]["stages"]["plan"]["detail"]
+
+
+def test_a_small_server_is_asked_for_few_tokens_and_one_thing_at_a_time(files, tmp_path):
+    given = tmp_path / "rubrics.json"
+    given.write_text('[{"title": "Both", "description": "Names both rivers", "weight": 1}]')
+    at_once, most = [0], [0]
+
+    def answer(request):
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.05)
+        at_once[0] -= 1
+        return read_fence(request)
+
+    with serve_loopback(server := ModelServer(answer)) as url:
+        small = ("--max-output-tokens", 512, "--concurrency", 1)
+        result = run(*files, "--rubrics", given, "--judge", f"openai:m@{url}", *small)
+    assert result.exit_code == 0, result.output
+    assert {asked.body["max_tokens"] for asked in server.asked} == {512}
+    assert most == [1]
 
 
 def test_openais_key_goes_to_openai_alone():

@@ -70,6 +70,17 @@ async def test_vllm_gets_the_episode_as_one_assistant_turn_in_its_own_template(h
     assert second.body["include_stop_str_in_output"] is True
 
 
+async def test_on_vllm_a_notice_after_a_turn_that_the_model_ended_is_a_message_of_the_user(harness, opening):
+    ended, later = ModelReply("I give up."), ModelReply("Again.")
+    started = harness(ended, ModelReply(CALL, stop_reason="</call_tool>"), later, ModelReply(ANSWER), models=VLLM)
+    await started.turns(opening, 4)
+    rendered = f"[system]{opening.system}[user]{opening.user}[assistant]"
+    first = f"{rendered}I give up.[user]<tool_output>0</tool_output>[assistant]"
+    second = f"{first}{CALL}<tool_output>1</tool_output>"
+    prompts = [asked.body["prompt"] for asked in started.server.asked]
+    assert prompts == [rendered, first, second, f"{second}Again.[user]<tool_output>2</tool_output>[assistant]"]
+
+
 async def test_other_servers_get_turns_as_messages(harness, opening):
     started = harness(ModelReply(CALL), ModelReply(ANSWER))
     await started.turns(opening, 2)

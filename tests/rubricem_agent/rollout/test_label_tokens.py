@@ -124,10 +124,25 @@ def test_policy_ids_decode_to_the_policys_text_but_for_what_hangs_over(turns):
 @given(TURNS)
 def test_what_the_policy_did_not_write_is_prompt_and_observations_tokenised_apart(turns):
     rollout = play(turns)
-    foreign = [s.text for s in rollout.trajectory.segments if s.origin is Origin.TOOL]
     ids = [token_id for own, run in runs(rollout.tokens) if not own for token_id in run]
-    expected = [TOKENIZER.encode_opening(Opening("rules", "How wide?")), *map(TOKENIZER.encode_foreign, foreign)]
+    observed = [
+        as_message(foreign.text) if has_ended(own) else TOKENIZER.encode_foreign(foreign.text)
+        for own, foreign in itertools.pairwise(rollout.trajectory.segments)
+        if foreign.origin is Origin.TOOL
+    ]
+    expected = [TOKENIZER.encode_opening(Opening("rules", "How wide?")), *observed]
     assert ids == [token_id for part in expected for token_id in part]
+
+
+def has_ended(segment):
+    """Whether the policy ended this turn by itself: here it does so where nothing else ends it."""
+    return not segment.cut and not parse_turn(segment.text).has_action
+
+
+def as_message(text):
+    """A message of the user after a turn that the policy has ended with <|im_end|>, as the template writes it."""
+    header, end = RAW.encode("\n<|im_start|>user\n"), RAW.encode("<|im_end|>\n<|im_start|>assistant\n")
+    return [*header, *TOKENIZER.encode_foreign(text), *end]
 
 
 @pytest.mark.no_cover

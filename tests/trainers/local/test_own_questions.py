@@ -215,3 +215,11 @@ def test_the_almanacs_held_out_questions_are_of_the_split_that_is_named_and_none
     assert {truth[key].split for key in train} == {"train"}
     assert {truth[query.key].split for query in held_out} == {config.held_out}
     assert not {query.key for query in held_out} & train.keys()
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(0, []), (2, [0, 12]), (24, None), (1_000, None)])
+def test_the_held_out_questions_of_an_evaluation_can_be_limited_and_lie_evenly_apart(limit, kept):
+    whole = read_run_questions(LocalConfig(policy=Path("p"), out=Path("o")))[1]
+    held_out = read_run_questions(LocalConfig(policy=Path("p"), out=Path("o"), held_out_limit=limit))[1]
+    assert len(whole) == 24
+    assert list(held_out) == [whole[index] for index in (range(24) if kept is None else kept)]
