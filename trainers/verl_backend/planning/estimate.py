@@ -154,7 +154,7 @@ def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
     settings, tools = shape.settings, shape.settings.tools
     if settings.almanac is not None:
         return []
-    kinds = list(_judging(shape, assumed))
+    kinds = list(judge_calls(shape, assumed))
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
     google = _searching(tools, tools.google_search, searches * assumed.google_share)
     return [*kinds, google, _searching(tools, tools.snippet_search, searches * (1 - assumed.google_share))]
@@ -171,7 +171,7 @@ def _searching(tools: ToolsConfig, search: SearchConfig, calls: float) -> CallKi
     return _priced(what, calls, None if is_free else model, read=read, written=written, fee=fee)
 
 
-def _judging(shape: RunShape, assumed: Assumptions, *, own_alone: bool = False) -> Iterator[CallKind]:
+def judge_calls(shape: RunShape, assumed: Assumptions, *, own_alone: bool = False) -> Iterator[CallKind]:
     """The calls of all judges, or of those on own servers alone."""
     config = shape.settings.judge
     for position, name in enumerate((config.judge, *config.also)):
@@ -217,7 +217,7 @@ def _is_near(host: str) -> bool:
 
 def judge_gpus(shape: RunShape, assumed: Assumptions) -> int:
     """The GPUs that judges on own servers need to judge a step within the times assumed."""
-    kinds = list(_judging(shape, assumed, own_alone=True)) if shape.settings.almanac is None else []
+    kinds = list(judge_calls(shape, assumed, own_alone=True)) if shape.settings.almanac is None else []
     seconds = sum(kind.calls * kind.input_tokens for kind in kinds) / assumed.judge_read_tokens
     seconds += sum(kind.calls * kind.output_tokens for kind in kinds) / assumed.judge_written_tokens
     return math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))

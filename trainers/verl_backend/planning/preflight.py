@@ -36,6 +36,7 @@ from ..questions import load_training_questions
 from ..refusals import refuse_unfit
 from .estimate import plan_memory, refuse_small_gpu
 from .plan import search_bottleneck
+from .quota import judge_bottleneck
 from .run_shape import Assumptions, RunShape, find_model_shape, read_run_file, read_run_shape
 
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -341,9 +342,10 @@ def require_ready(
     problems = find_problems(shape, here, probe=probe)
     if not problems:
         assumed = Assumptions()
-        binds = search_bottleneck(shape, find_model_shape(shape.model), assumed) if shape.device != "cpu" else ""
+        model = find_model_shape(shape.model) if shape.device != "cpu" else None
+        binds = [find(shape, model, assumed) for find in (search_bottleneck, judge_bottleneck) if model is not None]
         measures = probe and shape.nodes > 1 and "RAY_ADDRESS" in here.environ
-        for line in (binds, *(network_warnings(shape, here, assumed) if measures else ())):
+        for line in (*binds, *(network_warnings(shape, here, assumed) if measures else ())):
             sys.stderr.write(f"{line}\n" if line else "")
         return
     width = max(len(what) for what, _, _ in problems)
