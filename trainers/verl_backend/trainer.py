@@ -50,7 +50,7 @@ from .question_stream import CurriculumStream
 from .questions import load_training_questions
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
-from .settings import SECTION, read_section
+from .settings import SECTION, read_section, relative_paths
 from .time_limits import call_with_timeout
 from .verl_names import ASYNC, ESTIMATOR, SEPARATE, SYNC
 
@@ -365,8 +365,8 @@ def train(config: Any) -> None:
         folder = model_folder(Path(model.path))
         if folder.is_dir():
             model.path = str(folder.absolute())
-        if section.get("questions"):
-            section.questions = str(Path(section.questions).absolute())
+        for key, path in relative_paths(read_section(OmegaConf.to_container(section, resolve=True))):
+            OmegaConf.update(section, key, str(path.expanduser().absolute()), force_add=True)
         config.algorithm.adv_estimator = ESTIMATOR
     OmegaConf.resolve(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))

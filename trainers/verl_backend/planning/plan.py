@@ -39,6 +39,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     # Phase A trains a question's one prompt with each of its candidates, not once.
     again = max(0.0, 1 - times.reflection_tokens / estimate.lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
     judges = estimate.judge_gpus(shape, assumed)
+    disk = estimate.plan_disk(shape, model, assumed)
     need, rates = judge_need(shape, assumed), shape.settings.judge.rates
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
@@ -49,6 +50,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "longest sequences at once, of all engines": longest,
             "GiB of a node's own": memory.host_gib,
             "GiB of a checkpoint": memory.checkpoint_gib,
+            "GiB of the checkpoints at once, on disk": disk.checkpoints,
+            "GiB of the run's record, on disk": disk.record,
         },
         "seconds of a step": _summed({name: seconds for name, seconds in step.items() if seconds}),
         "prompts that candidates repeat": {
