@@ -44,7 +44,7 @@ from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service
-from .checkpoint import FOLDER, identity_of, prune, resumed_step
+from .checkpoint import FOLDER, identity_of, prune, refuse_full_disk, resumed_step
 from .lost_processes import ENGINE_LOST, lost_process
 from .question_stream import CurriculumStream
 from .questions import load_training_questions
@@ -325,6 +325,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     def _save_checkpoint(self) -> None:
         """Save our state, then veRL's, which marks the step as saved last. No group gets its credit in between."""
+        refuse_full_disk(self._folder)
         stream = self.train_dataloader.state_dict()
         step = self.global_steps
         held = verl_parts.held_groups(TASKS)

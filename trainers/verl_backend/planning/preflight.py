@@ -215,9 +215,7 @@ def check_head(environ: Mapping[str, str]) -> Iterator[Problem]:
     """Whether a head of Ray beyond this machine asks its callers for a token."""
     host = url_host(f"ray://{environ.get('RAY_ADDRESS', '').rpartition('://')[2]}")
     if host and host not in LOOPBACK and environ.get("RAY_AUTH_MODE") != "token":
-        state = (
-            f"RAY_ADDRESS names {host}, and RAY_AUTH_MODE is not token: whoever reaches it can run code on all nodes"
-        )
+        state = f"RAY_ADDRESS names {host}, and RAY_AUTH_MODE is not token: whoever reaches it can run code there"
         remedy = "ray get-auth-token --generate, then RAY_AUTH_MODE=token on every node before ray start, and here"
         yield "Ray", state, remedy
 
