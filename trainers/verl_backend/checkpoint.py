@@ -118,8 +118,8 @@ def refuse_full_disk(
     needed, room = sum(file.stat().st_size for file in latest.rglob("*") if file.is_file()), free(folder)
     if room < needed:
         raise UsageError(
-            f"{folder} has {room / 2**30:.3g} GiB free, and a checkpoint takes {needed / 2**30:.3g}: nothing was written, "
-            f"and step {steps[-1]} is whole. Make room; the same command resumes from it. Fewer are kept with "
+            f"{folder} has {room / 2**30:.3g} GiB free, and a checkpoint takes {needed / 2**30:.3g}: nothing was "
+            f"written, and step {steps[-1]} is whole. Make room; the same command resumes from it. Fewer are kept with "
             "trainer.max_actor_ckpt_to_keep."
         )
 
