@@ -571,9 +571,7 @@ async def test_a_step_counts_what_the_judge_failed_at_and_stops_at_too_many_lost
     service = make_service(model_folder, meta_policy=False)
     service.judge.judge.propose = fails
     await submit_group(service)
-    with pytest.raises(
-        JudgeError, match=r"1 of the step's 1 proposals were lost; more than 50% .* First failure: quota"
-    ):
+    with pytest.raises(JudgeError, match=r"1 of the step's 1 proposals were lost; .* First failure: quota"):
         await service.report(1, ["g"])
 
     tolerant = make_service(model_folder, meta_policy=False, judge={"settings": {"proposal_limit": 1.0}})
