@@ -33,6 +33,7 @@ from rubricem_agent.reflection.reflector import ReflectionOutcome, measure_refle
 from rubricem_env.domain.base import Frozen
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement
+from rubricem_env.judge.outage import refuse_outage
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.world.judge import true_quality
 from rubricem_env.world.questions import Question
@@ -251,9 +252,21 @@ def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
         # The entries carry no tokens but their packed form.
         "rollout_stats": rollout_stats.model_copy(update={"policy_tokens": sampled}).model_dump(),
         "lost": sum(not entry.is_valid for entry in entries),
+        "failed_proposals": sum(bool(credited.group.proposal_failure) for credited in groups),
+        "failed_scores": sum(bool(entry.judged.failure) for entry in entries),
         "trained_rollouts": sum(entry.trained for entry in entries),
         "fallbacks": sum(group.fallbacks for group in groups),
     }
+
+
+def refuse_lost_proposals(groups: Sequence[CreditedGroup], *, limit: float, way_out: str) -> None:
+    """Stop a step in which proposing rubrics failed for more than the share `limit` of its groups.
+
+    Raises:
+        JudgeError: the message counts them and quotes the first reason.
+    """
+    failures = [credited.group.proposal_failure for credited in groups if credited.group.proposal_failure]
+    refuse_outage(failures, len(groups), limit=limit, way_out=way_out, of="proposals")
 
 
 class CollectedReflections(NamedTuple):

@@ -95,7 +95,7 @@ class TextConversation:
         turn = TurnWatch(listener)
         usages: list[Usage] = []
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
-        async with service.limiter.slot(expected.tokens):
+        async with service.limiter.slot(expected.input_tokens, expected.output_tokens):
             with service.meter.reserve(PHASE, service.name, expected=expected) as record:
                 try:
                     while await self._read(turn, usages=usages, max_tokens=max_tokens):

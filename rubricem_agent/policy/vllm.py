@@ -170,7 +170,7 @@ class _ServedConversation(TokenConversation):
         is_at_stop_string = False
         reported: Usage | None = None
         usages.append(Usage(calls=1))
-        async with service.limiter.slot(expected.tokens):
+        async with service.limiter.slot(expected.input_tokens, expected.output_tokens):
             with service.meter.reserve(PHASE, service.name, expected=expected) as record:
                 try:
                     async with aclosing(server.stream("completions", body, max_tokens=max_tokens)) as deltas:

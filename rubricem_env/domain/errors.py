@@ -40,11 +40,22 @@ class MissingExtraError(UsageError):
 class BoundaryError(RubricEMError):
     """Something outside this process failed. Raised by `boundary`, which names what was being done."""
 
-    def __init__(self, message: str = "", *, is_retryable: bool = False, retry_after: float | None = None) -> None:
-        """`is_retryable`: the same request may succeed, after `retry_after` seconds where the server named them."""
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        is_retryable: bool = False,
+        retry_after: float | None = None,
+        is_rate_limited: bool = False,
+    ) -> None:
+        """`is_retryable`: the same request may succeed, after `retry_after` seconds where the server named them.
+
+        `is_rate_limited`: the server refused the request for its rate alone; waiting for it is no failed try.
+        """
         super().__init__(message)
         self.is_retryable = is_retryable
         self.retry_after = retry_after
+        self.is_rate_limited = is_rate_limited
 
 
 class ToolError(BoundaryError):

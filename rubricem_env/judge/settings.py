@@ -18,5 +18,7 @@ class JudgeSettings(Frozen):
     """The share of active rubrics left out, drawn anew each step, so that a policy cannot rely on one."""
     failure_limit: UnitScore = 0.2
     """The step stops when more than this share of its rollouts is invalid: a policy must not learn from the rest."""
+    proposal_limit: UnitScore = 0.5
+    """Training stops when the proposals of rubrics fail for more than this share of a step's questions."""
     seed: int | None = None
     """None uses the run's seed."""

@@ -2,6 +2,8 @@
 
 import re
 
+import httpx2
+
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits.retry import RETRYABLE_STATUS
 
@@ -18,6 +20,8 @@ def says_overflow(body: str) -> bool:
     return _OVERFLOW.search(body) is not None
 
 
+_NO_CREDIT = "insufficient_quota"
+"""What OpenAI says in a 429 where an account has no credit: no waiting helps."""
 WEB_PAGE = "a web page in place of the API; check the address of the server"
 _PAGE_BEGIN = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 
@@ -33,4 +37,9 @@ def status_error(status: int, message: str, *, retry_after: float | None = None,
     said = f"the server answered {status}{shown}"
     if status in (401, 403) and key_variable:
         said = f"{said.rstrip('.')}. Set {key_variable} in the environment to a key that this server takes."
-    return ModelError(said, is_retryable=status in RETRYABLE_STATUS, retry_after=retry_after)
+    return ModelError(
+        said,
+        is_retryable=status in RETRYABLE_STATUS,
+        retry_after=retry_after,
+        is_rate_limited=status == httpx2.codes.TOO_MANY_REQUESTS and _NO_CREDIT not in message,
+    )

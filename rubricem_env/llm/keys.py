@@ -63,4 +63,9 @@ def redactor_of(secrets: Iterable[SecretStr]) -> Redactor:
 
 def redact_failure(failure: ModelError, redactor: Redactor) -> ModelError:
     """The failure without known secrets in its message."""
-    return ModelError(redactor(str(failure)), is_retryable=failure.is_retryable, retry_after=failure.retry_after)
+    return ModelError(
+        redactor(str(failure)),
+        is_retryable=failure.is_retryable,
+        retry_after=failure.retry_after,
+        is_rate_limited=failure.is_rate_limited,
+    )

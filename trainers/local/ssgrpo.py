@@ -31,7 +31,13 @@ from typing import Any
 
 from rubricem_agent.learn.monitor import watch_run
 from rubricem_agent.learn.samples import reflection_samples
-from rubricem_agent.learn.step import begin_record, collect_reflections, describe_groups, record_groups
+from rubricem_agent.learn.step import (
+    begin_record,
+    collect_reflections,
+    describe_groups,
+    record_groups,
+    refuse_lost_proposals,
+)
 from rubricem_records.files.run_lock import lock_folder
 from rubricem_records.files.trimming import trim_log
 from rubricem_records.runs.run_log import METRICS_FILE, append_line
@@ -88,6 +94,8 @@ async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[st
     reflections = collect_reflections(run.deferred, step=step, refused_rubrics=judged.refused_rubrics)
     lessons = reflection_samples(reflections.outcomes, version=judged.version)
     credited = credit_step(run, judged)
+    limit = run.judge.settings.proposal_limit
+    refuse_lost_proposals(credited.groups, limit=limit, way_out="The same command resumes when the judge answers.")
     record_groups(run.recorder, credited.groups, bank=run.bank, step=judged.batch.step)
     age = run.learner.updates - judged.version
     work = partial(update_policy, run, credited.samples, lessons, step=step)

@@ -25,6 +25,7 @@ from rubricem_agent.learn.step import (
     describe_groups,
     measure_lessons,
     record_groups,
+    refuse_lost_proposals,
     retrieve_lessons,
 )
 from rubricem_agent.memory.inject import Block
@@ -64,6 +65,7 @@ from .settings import VerlSettings
 
 TokenAdvantages = npt.NDArray[np.floating] | None
 """One entry for each token of a rollout; None for a rollout that teaches nothing."""
+_WAY_OUT = "Fix the cause and start again: the run resumes from its last checkpoint."
 
 
 class IncompleteGroup(NamedTuple):
@@ -239,16 +241,13 @@ class JudgeService(SharedLimits):
         The groups are written to the record in the background; `finish_record` waits for it.
 
         Raises:
-            JudgeError: the judge or the world lost too many of the step's rollouts.
+            JudgeError: the judge or the world lost too many of the step's rollouts, or the judge of its proposals.
         """
         taken = self._take(step, groups)
         lost = [failure for group in taken for failure in group.failures if failure]
-        refuse_outage(
-            lost,
-            sum(len(group.rollouts) for group in taken),
-            limit=self.settings.judge.settings.failure_limit,
-            way_out="Fix the cause and start again: the run resumes from its last checkpoint.",
-        )
+        attempts, limits = sum(len(group.rollouts) for group in taken), self.settings.judge.settings
+        refuse_outage(lost, attempts, limit=limits.failure_limit, way_out=_WAY_OUT)
+        refuse_lost_proposals(taken, limit=limits.proposal_limit, way_out=_WAY_OUT)
         await self.finish_record()
         self._recording = asyncio.ensure_future(
             asyncio.to_thread(record_groups, self._recorder, taken, bank=self.bank, step=step)

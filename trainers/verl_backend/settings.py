@@ -5,11 +5,11 @@ KL, the importance cap (`algorithm.rollout_correction.rollout_is_threshold`), st
 keys, so that each has one key. The values that all our runs share are in configs/base_verl.yaml.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from rubricem_agent.config.bank import BankConfig
 from rubricem_agent.config.judge import JudgeConfig
@@ -140,3 +140,12 @@ def read_section(section: object) -> VerlSettings:
     if not isinstance(section, Mapping):
         raise ConfigError(f"the config has no section `{SECTION}`; start from configs/verl_almanac_cpu.yaml.")
     return read_mapping(section, VerlSettings, where=f"the section {SECTION}")
+
+
+def relative_paths(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Path]]:
+    """The dotted keys of all relative paths, at any depth: processes with other working directories would lose them."""
+    for name, value in settings:
+        if isinstance(value, Path) and not value.is_absolute():
+            yield f"{prefix}{name}", value
+        elif isinstance(value, BaseModel):
+            yield from relative_paths(value, f"{prefix}{name}.")

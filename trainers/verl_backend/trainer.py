@@ -44,13 +44,13 @@ from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service
-from .checkpoint import FOLDER, identity_of, prune, resumed_step
+from .checkpoint import FOLDER, identity_of, prune, refuse_full_disk, resumed_step
 from .lost_processes import ENGINE_LOST, lost_process
 from .question_stream import CurriculumStream
 from .questions import load_training_questions
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
 from .rows import reflection_row
-from .settings import SECTION, read_section
+from .settings import SECTION, read_section, relative_paths
 from .time_limits import call_with_timeout
 from .verl_names import ASYNC, ESTIMATOR, SEPARATE, SYNC
 
@@ -325,6 +325,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     def _save_checkpoint(self) -> None:
         """Save our state, then veRL's, which marks the step as saved last. No group gets its credit in between."""
+        refuse_full_disk(self._folder)
         stream = self.train_dataloader.state_dict()
         step = self.global_steps
         held = verl_parts.held_groups(TASKS)
@@ -365,8 +366,8 @@ def train(config: Any) -> None:
         folder = model_folder(Path(model.path))
         if folder.is_dir():
             model.path = str(folder.absolute())
-        if section.get("questions"):
-            section.questions = str(Path(section.questions).absolute())
+        for key, path in relative_paths(read_section(OmegaConf.to_container(section, resolve=True))):
+            OmegaConf.update(section, key, str(path.expanduser().absolute()), force_add=True)
         config.algorithm.adv_estimator = ESTIMATOR
     OmegaConf.resolve(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))

@@ -22,7 +22,9 @@ class RetryPolicy(Frozen):
     """How often, how fast and for how long. The defaults are the paper's five retries within ten minutes."""
 
     attempts: PositiveCount = 6
-    """How often the call is tried, the first try included."""
+    """How often the call is tried, the first try included. A server's refusal for its rate (429) is no try: it is
+    waited for until the deadline.
+    """
     initial_delay: Annotated[float, Field(gt=0)] = 1.0
     """Seconds before the second try. They are multiplied by `factor` for each one after it."""
     factor: Annotated[float, Field(ge=1)] = 2.0
@@ -58,13 +60,16 @@ async def call_with_retry(
 ) -> Result:
     """Await `operation` until it succeeds, its failure is not retryable, or attempts or time are used up.
 
+    A refusal for the server's rate uses up no attempt.
+
     The time that it waits in a `Limiter` for its turn is not counted. A try that ends by itself within `longest`
     seconds has no second timer where there is more time than that. Whatever the operation raises crosses
     `boundary(error, doing)` first. The last failure is raised unchanged. Errors that are not `BoundaryError`s, such as
     a reached spending limit, are raised at once.
     """
     deadline = Deadline(policy.deadline, timing.clock)
-    for retry in range(policy.attempts):
+    tries = refusals = 0
+    while True:
         reset = DEADLINE.set(deadline)
         try:
             with boundary(error, doing):
@@ -73,16 +78,20 @@ async def call_with_retry(
                 async with deadline.running():
                     return await operation()
         except BoundaryError as failure:
-            if not failure.is_retryable or retry + 1 == policy.attempts:
+            if failure.is_rate_limited:
+                refusals += 1
+            else:
+                tries += 1
+            if not failure.is_retryable or tries == policy.attempts:
                 raise
-            wait = policy.delay(retry, float(timing.rng.random()), retry_after=failure.retry_after)
+            before = (refusals if failure.is_rate_limited else tries) - 1
+            wait = policy.delay(before, float(timing.rng.random()), retry_after=failure.retry_after)
             # A wait that outlasts the deadline would only delay the same failure.
             if wait >= deadline.left:
                 raise
         finally:
             DEADLINE.reset(reset)
         await timing.sleep(wait)
-    raise AssertionError("unreachable: attempts is at least 1, and the last failure is raised")
 
 
 def parse_retry_after(value: str | None, *, now: datetime | None = None) -> float | None:

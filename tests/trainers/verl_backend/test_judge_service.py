@@ -18,6 +18,7 @@ from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.step import advance
+from rubricem_env.judge.base import Proposal
 from rubricem_env.judge.group import Group
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.world.offline import offline_queries, shipped_toolbox
@@ -561,3 +562,20 @@ async def test_a_run_that_is_killed_in_a_pause_resumes_to_the_numbers_of_one_tha
     assert [one.tolist() for one in given] == [one.tolist() for one in expected]
     assert np.abs(given[3]).max() > 0
     assert await numbers_of(resumed, tmp_path, step=2) == await numbers_of(unbroken, tmp_path / "unbroken", step=2)
+
+
+async def test_a_step_counts_what_the_judge_failed_at_and_stops_at_too_many_lost_proposals(model_folder):
+    async def fails(contrast):
+        return Proposal(failure="quota")
+
+    service = make_service(model_folder, meta_policy=False)
+    service.judge.judge.propose = fails
+    await submit_group(service)
+    with pytest.raises(JudgeError, match=r"1 of the step's 1 proposals were lost; .* First failure: quota"):
+        await service.report(1, ["g"])
+
+    tolerant = make_service(model_folder, meta_policy=False, judge={"settings": {"proposal_limit": 1.0}})
+    tolerant.judge.judge.propose = fails
+    await submit_group(tolerant)
+    report = await tolerant.report(1, ["g"])
+    assert (report["failed_proposals"], report["failed_scores"]) == (1, 0)

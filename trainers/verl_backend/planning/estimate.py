@@ -44,7 +44,7 @@ class MemoryPlan(NamedTuple):
     host_gib: float
     """Of a node, for what is offloaded."""
     checkpoint_gib: float
-    """On disk, of one checkpoint: weights and moments."""
+    """On disk, of one checkpoint: weights and moments, once for each group of GPUs that shards them."""
     cached_tokens: int
     """Tokens whose keys and values one engine holds."""
 
@@ -83,9 +83,31 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
         },
         # The frozen reference, if any, is always on the host.
         host_gib=(offloaded + _WEIGHT * shape.has_reference) * sharded * shape.gpus_per_node,
-        checkpoint_gib=(_WEIGHT + _MOMENTS) * model.parameters / GIB,
+        # veRL writes the shard of every rank, so each replica of the weights is written too.
+        checkpoint_gib=(_WEIGHT + _MOMENTS) * model.parameters / GIB * shape.gpus / shape.sharded_over,
         cached_tokens=int(cache * GIB * shape.tensor_parallel / model.cache_bytes),
     )
+
+
+_RECORDED_BYTES = 13.5
+"""Of the record, for each token of an attempt: eight of its id and probability, the rest text and judgement."""
+
+
+class DiskPlan(NamedTuple):
+    """GiB on the disk of `trainer.default_local_dir`."""
+
+    checkpoints: float
+    """Those that are kept, and the one that is being written."""
+    record: float
+    """Of the whole run; 0 without a record."""
+
+
+def plan_disk(shape: RunShape, model: ModelShape, assumed: Assumptions) -> DiskPlan:
+    """What the whole run leaves on the disk."""
+    saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
+    kept = min(saved, shape.kept_checkpoints or saved) + 1 if saved else 0
+    recorded = shape.settings.record * shape.steps * shape.attempts * assumed.in_the_largest_step.sequence
+    return DiskPlan(kept * plan_memory(shape, model, assumed).checkpoint_gib, recorded * _RECORDED_BYTES / GIB)
 
 
 def refuse_small_gpu(plan: MemoryPlan, shape: RunShape, gpu_gib: float) -> None:
@@ -154,7 +176,7 @@ def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
     settings, tools = shape.settings, shape.settings.tools
     if settings.almanac is not None:
         return []
-    kinds = list(_judging(shape, assumed))
+    kinds = list(judge_calls(shape, assumed))
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
     google = _searching(tools, tools.google_search, searches * assumed.google_share)
     return [*kinds, google, _searching(tools, tools.snippet_search, searches * (1 - assumed.google_share))]
@@ -171,7 +193,7 @@ def _searching(tools: ToolsConfig, search: SearchConfig, calls: float) -> CallKi
     return _priced(what, calls, None if is_free else model, read=read, written=written, fee=fee)
 
 
-def _judging(shape: RunShape, assumed: Assumptions, *, own_alone: bool = False) -> Iterator[CallKind]:
+def judge_calls(shape: RunShape, assumed: Assumptions, *, own_alone: bool = False) -> Iterator[CallKind]:
     """The calls of all judges, or of those on own servers alone."""
     config = shape.settings.judge
     for position, name in enumerate((config.judge, *config.also)):
@@ -217,7 +239,7 @@ def _is_near(host: str) -> bool:
 
 def judge_gpus(shape: RunShape, assumed: Assumptions) -> int:
     """The GPUs that judges on own servers need to judge a step within the times assumed."""
-    kinds = list(_judging(shape, assumed, own_alone=True)) if shape.settings.almanac is None else []
+    kinds = list(judge_calls(shape, assumed, own_alone=True)) if shape.settings.almanac is None else []
     seconds = sum(kind.calls * kind.input_tokens for kind in kinds) / assumed.judge_read_tokens
     seconds += sum(kind.calls * kind.output_tokens for kind in kinds) / assumed.judge_written_tokens
     return math.ceil(seconds / (assumed.propose_seconds + assumed.score_seconds))

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from ..refusals import refuse_unfit
 from . import estimate
+from .quota import judge_bottleneck, judge_need
 from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
 
 NODES = (2, 4)
@@ -38,6 +39,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     # Phase A trains a question's one prompt with each of its candidates, not once.
     again = max(0.0, 1 - times.reflection_tokens / estimate.lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
     judges = estimate.judge_gpus(shape, assumed)
+    disk = estimate.plan_disk(shape, model, assumed)
+    need, rates = judge_need(shape, assumed), shape.settings.judge.rates
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
     return {
@@ -47,6 +50,8 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "longest sequences at once, of all engines": longest,
             "GiB of a node's own": memory.host_gib,
             "GiB of a checkpoint": memory.checkpoint_gib,
+            "GiB of the checkpoints at once, on disk": disk.checkpoints,
+            "GiB of the run's record, on disk": disk.record,
         },
         "seconds of a step": _summed({name: seconds for name, seconds in step.items() if seconds}),
         "prompts that candidates repeat": {
@@ -54,6 +59,14 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "seconds of a step": again * step["trains on reflections"],
         },
         "seconds that the searches of a step need": {**estimate.search_seconds(shape, assumed)},
+        "judge, of a step at its largest": {
+            "calls": need.calls,
+            "million tokens of input": need.input_tokens / 1e6,
+            "million tokens of output": need.output_tokens / 1e6,
+            "seconds at its rates": need.seconds(rates),
+        }
+        if need.calls
+        else {},
         "run": {"hours": hours, "GPU hours": hours * shape.gpus},
         "judges on own servers": {"GPUs": judges} if judges else {},
         "calls of a step": {kind.what: kind.calls for kind in calls},
@@ -112,6 +125,7 @@ def print_plan(
         "steps": shape.steps,
         "plans": plans,
         "search bottleneck": search_bottleneck(shape, model, assumed) if plans else "",
+        "judge bottleneck": judge_bottleneck(shape, model, assumed) if plans else "",
         "assumed": assumed.model_dump(),
         "left out": estimate.NOT_ESTIMATED,
         "prices": [*dict.fromkeys(kind.price for kind in estimate.plan_calls(shape, assumed) if kind.price)],
@@ -143,8 +157,8 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
         for name in (name for name in numbers if name != "total"):
             table.add_row(f"  {name}", *(_cell(plan[section][name]) for plan in plans.values()))
     console.print(table)
-    if document["search bottleneck"]:
-        console.print(f"\n{document['search bottleneck']}")
+    for bottleneck in filter(None, (document["search bottleneck"], document["judge bottleneck"])):
+        console.print(f"\n{bottleneck}")
     assumed = ", ".join(f"{name} {value:g}" for name, value in document["assumed"].items())
     console.print(
         "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}\n"

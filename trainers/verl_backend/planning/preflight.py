@@ -28,14 +28,16 @@ from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.probe import Probe, find_silent, model_probes, search_probes
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, search_backend
 from rubricem_env.domain.errors import BoundaryError, ConfigError, FileFormatError, UsageError, boundary
+from rubricem_env.llm.hosts import LOOPBACK, url_host
 from rubricem_env.llm.keys import read_secret, without_keys
 from rubricem_env.tools.engines import ENGINES
 
 from ...settings import prompt_hashes
 from ..questions import load_training_questions
 from ..refusals import refuse_unfit
-from .estimate import plan_memory, refuse_small_gpu
+from .estimate import plan_disk, plan_memory, refuse_small_gpu
 from .plan import search_bottleneck
+from .quota import judge_bottleneck
 from .run_shape import Assumptions, RunShape, find_model_shape, read_run_file, read_run_shape
 
 _QUERY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -137,7 +139,7 @@ Problem = tuple[str, str, str]
 def find_problems(shape: RunShape, machine: Machine, *, probe: bool = True) -> list[Problem]:
     """All that the run lacks, in the order of a set-up; with `probe` its services are asked for one token."""
     missing = [*check_packages(shape, machine), *check_model(shape), *check_sizes(shape, machine)]
-    missing += check_prompts(shape)
+    missing += [*check_prompts(shape), *check_head(machine.environ)]
     if shape.settings.almanac is None:
         keys = list(check_keys(shape, machine.environ))
         missing += [*check_questions(shape), *keys]
@@ -184,7 +186,8 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     gpus = machine.gpu_gib() if on_gpu else []
     assumed = Assumptions(gpu_gib=min(gpus)) if gpus else Assumptions()
     try:
-        memory = plan_memory(shape, find_model_shape(shape.model), assumed)
+        model = find_model_shape(shape.model)
+        memory, disk = plan_memory(shape, model, assumed), plan_disk(shape, model, assumed)
     except ConfigError as refusal:
         for what in ("GPUs", "memory", "disk") if on_gpu else ("disk",):
             yield what, str(refusal), "name the model's folder in actor_rollout_ref.model.path"
@@ -201,11 +204,20 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     if on_gpu and host < memory.host_gib:
         remedy = "take more nodes, or offload less (fsdp_config.param_offload, fsdp_config.optimizer_offload)"
         yield "memory", f"{host:.0f} GiB in this node; offloading needs {memory.host_gib:.0f}", remedy
-    saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
-    needed = memory.checkpoint_gib * (min(saved, shape.kept_checkpoints or saved) + 1) if saved else 0.0
-    if (free := machine.free_gib(shape.folder)) < needed:
-        remedy = "make room, set trainer.default_local_dir, or keep fewer with trainer.max_actor_ckpt_to_keep"
-        yield "disk", f"{free:.0f} GiB free for {shape.folder}; checkpoints need {needed:.0f}", remedy
+    if (free := machine.free_gib(shape.folder)) < sum(disk):
+        remedy = "make room, set trainer.default_local_dir, keep fewer with trainer.max_actor_ckpt_to_keep, or set "
+        remedy += "rubricem.record=false"
+        state = f"{free:.0f} GiB free for {shape.folder}; checkpoints need {disk.checkpoints:.0f}"
+        yield "disk", f"{state}, the run's record {disk.record:.0f}", remedy
+
+
+def check_head(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Whether a head of Ray beyond this machine asks its callers for a token."""
+    host = url_host(f"ray://{environ.get('RAY_ADDRESS', '').rpartition('://')[2]}")
+    if host and host not in LOOPBACK and environ.get("RAY_AUTH_MODE") != "token":
+        state = f"RAY_ADDRESS names {host}, and RAY_AUTH_MODE is not token: whoever reaches it can run code there"
+        remedy = "ray get-auth-token --generate, then RAY_AUTH_MODE=token on every node before ray start, and here"
+        yield "Ray", state, remedy
 
 
 def check_questions(shape: RunShape) -> Iterator[Problem]:
@@ -341,9 +353,10 @@ def require_ready(
     problems = find_problems(shape, here, probe=probe)
     if not problems:
         assumed = Assumptions()
-        binds = search_bottleneck(shape, find_model_shape(shape.model), assumed) if shape.device != "cpu" else ""
+        model = find_model_shape(shape.model) if shape.device != "cpu" else None
+        binds = [find(shape, model, assumed) for find in (search_bottleneck, judge_bottleneck) if model is not None]
         measures = probe and shape.nodes > 1 and "RAY_ADDRESS" in here.environ
-        for line in (binds, *(network_warnings(shape, here, assumed) if measures else ())):
+        for line in (*binds, *(network_warnings(shape, here, assumed) if measures else ())):
             sys.stderr.write(f"{line}\n" if line else "")
         return
     width = max(len(what) for what, _, _ in problems)

@@ -209,12 +209,20 @@ class Assumptions(Durations):
     judge_read_tokens: Positive = 6_000.0
     """Tokens a second that a GPU with a judge of one's own reads, and then writes: a model of 32 billion parameters."""
     judge_written_tokens: Positive = 1_500.0
+    longest_attempt: Positive = 19_400.0
+    """Tokens of an attempt, without its prompt, in the longest steps: ten calls, as measured by this project."""
     gpu_hour_dollars: Amount = 2.5
 
     @property
     def sequence(self) -> float:
         """Tokens of an attempt in all."""
         return self.start_tokens + self.written_tokens + self.searches * self.observed_tokens
+
+    @property
+    def in_the_largest_step(self) -> "Assumptions":
+        """The same with the longest attempts."""
+        observed = self.searches * self.observed_tokens
+        return self.model_copy(update={"written_tokens": max(self.written_tokens, self.longest_attempt - observed)})
 
 
 def with_changes(numbers: Numbers, changes: Iterable[str], *, noun: str = "assumption") -> Numbers:

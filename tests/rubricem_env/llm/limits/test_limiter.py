@@ -126,3 +126,56 @@ async def test_a_slot_is_waited_for_longer_than_the_limit_of_a_call_and_the_limi
     assert first.done()
     assert isinstance(failure.value.__cause__, TimeoutError)
     assert timing.clock() == 500.0
+
+
+async def test_input_and_output_have_rates_of_their_own():
+    time = ManualTime()
+    limits = limiter(time, input_tokens_per_minute=600, output_tokens_per_minute=60)
+    async with limits.slot(100, 30):
+        pass
+    await take(limits)
+    # 100 tokens of input take 10 s, 30 of output 30 s.
+    assert time.waits == [30.0]
+
+
+async def test_a_call_that_used_less_than_it_reserved_returns_the_rest_to_those_who_wait():
+    time = ManualTime()
+    limits = limiter(time, tokens_per_minute=600)
+    async with limits.slot(100, 500):
+        limits.settle((100, 500), (100, 20))
+    await take(limits)
+    # 120 tokens at 10 a second
+    assert time.waits == [12.0]
+
+
+async def test_idle_time_is_not_saved_up():
+    time = ManualTime()
+    limits = limiter(time, tokens_per_minute=600)
+    time.now = 1_000.0
+    for _ in range(2):
+        await take(limits, 100)
+    assert time.waits == [10.0]
+
+
+@pytest.mark.parametrize(("retry_after", "wait"), [(20.0, 20.0), (None, 1.0)])
+async def test_nobody_begins_while_a_refused_call_waits(retry_after, wait):
+    time = ManualTime()
+    limits = limiter(time)
+    limits.refuse(retry_after)
+    for _ in range(2):
+        await take(limits)
+    assert time.waits == [wait]
+
+
+async def test_pauses_grow_until_a_call_is_taken():
+    time = ManualTime()
+    limits = limiter(time)
+    for _ in range(5):
+        limits.refuse(None)
+        limits.refuse(None)  # of a call that began before the pause
+        await take(limits)
+    assert time.waits == [1.0, 2.0, 4.0, 8.0, 8.0]
+    limits.settle((10, 10), (9, 9))
+    limits.refuse(None)
+    await take(limits)
+    assert time.waits[-1] == 1.0

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rubricem_env.domain.errors import ModelError, ToolError
+from rubricem_env.llm.http_failures import status_error
 from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry, parse_retry_after
 from tests.fakes import ManualTime
 
@@ -41,6 +42,18 @@ async def test_five_retries_follow_the_first_try_and_the_last_failure_is_typed()
     with pytest.raises(ModelError, match="refused"):
         await operation.retried()
     assert operation.calls == 6
+
+
+async def test_a_refusal_for_the_rate_is_no_try_and_is_waited_for_until_the_deadline() -> None:
+    refusal = ModelError("slow down", is_retryable=True, is_rate_limited=True)
+    operation = Failing(12, refusal)
+    assert await operation.retried(jitter=0.0, attempts=1) == "done"
+    # 1 + 2 + 4 + 8 + 16 + 32 s, and six times a minute
+    assert sum(operation.time.waits) == 423.0
+    operation = Failing(99, refusal)
+    with pytest.raises(ModelError, match="slow down"):
+        await operation.retried(jitter=0.0, deadline=100.0)
+    assert operation.time.waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
 
 
 async def test_a_server_that_names_seconds_is_not_called_earlier() -> None:
@@ -117,3 +130,10 @@ def test_a_server_that_says_when_to_come_back_is_left_alone_until_then(retry_aft
 def test_retry_after_is_seconds_or_a_date(header: str | None, seconds: float | None) -> None:
     now = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
     assert parse_retry_after(header, now=now) == seconds
+
+
+def test_only_a_refusal_for_the_rate_is_waited_for_as_one() -> None:
+    assert status_error(429, "slow down").is_rate_limited
+    assert not status_error(503, "busy").is_rate_limited
+    # OpenAI says so where an account has no credit.
+    assert not status_error(429, '{"error": {"code": "insufficient_quota"}}').is_rate_limited

@@ -133,6 +133,7 @@ def test_the_variant_with_own_servers_differs_in_judge_and_documents_alone() -> 
     tuned, local = flat(config("verl_rubricem_8b_h100")), flat(config("verl_rubricem_8b_local"))
     assert {key for key in tuned.keys() | local.keys() if tuned.get(key) != local.get(key)} == {
         "rubricem.judge.judge",
+        "rubricem.judge.rates.tokens_per_minute",
         "rubricem.tools.backend",
         "rubricem.tools.cache.path",
         "rubricem.tools.corpus",

@@ -202,9 +202,25 @@ def test_what_the_run_does_not_use_is_not_needed(machine: FakeMachine, ready: li
     for package in ("vllm", "flash-attn"):
         del machine.versions[package]
     model = "actor_rollout_ref"
-    changes = ["trainer.save_freq=-1", f"{model}.model.use_remove_padding=false", f"{model}.rollout.name=transformers"]
+    changes = [
+        "trainer.save_freq=-1",
+        "rubricem.record=false",
+        f"{model}.model.use_remove_padding=false",
+        f"{model}.rollout.name=transformers",
+    ]
 
     assert missing(machine, *ready, *changes) == {}
+
+
+def test_a_head_of_ray_that_asks_for_no_token_is_refused_beyond_this_machine(
+    machine: FakeMachine, ready: list[str]
+) -> None:
+    keys = dict(machine.environ)
+    for address, is_open in {"10.0.0.7:6379": True, "127.0.0.1:6379": False, "head:6379": True}.items():
+        machine.environ = keys | {"RAY_ADDRESS": address}
+        assert ("Ray" in missing(machine, *ready)) == is_open
+        machine.environ = keys | {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "token"}
+        assert missing(machine, *ready) == {}
 
 
 def test_embedders_are_looked_for_where_they_are_loaded_from(
@@ -256,7 +272,7 @@ class Measured(FakeMachine):
 
     def __init__(self, *found: tuple[float, int], **changes: object) -> None:
         super().__init__(**changes)  # type: ignore[arg-type]
-        self.environ = {**self.environ, "RAY_ADDRESS": "head:6379"}
+        self.environ = {**self.environ, "RAY_ADDRESS": "head:6379", "RAY_AUTH_MODE": "token"}
         self.found = found
 
     def measure_nodes(self, nodes: int, gpus: int) -> list[tuple[float, int]]:
