@@ -16,6 +16,7 @@ from socket import create_server
 from time import monotonic, sleep
 from typing import Any, Literal, NamedTuple
 
+from rubricem_agent.cli.command import INCOMPLETE
 from rubricem_agent.policy.base import SYSTEM_FILE
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_records.files.atomic_files import MAKE_ROOM, write_atomic, writing
@@ -199,7 +200,10 @@ def _run_eval(arguments: Sequence[str]) -> Mapping[str, Any]:
     """The score of `rubricem eval`, with its interval where it has one."""
     command = python_command("rubricem_agent.cli.main", "eval", *arguments, "--json")
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    judged = [] if done.returncode else json.loads(done.stdout)["runs"][0]["judges"]
+    run = json.loads(done.stdout)["runs"][0] if done.returncode in (0, INCOMPLETE) else {}
+    # A checkpoint that answers nothing has the score of that; an evaluation that lacks grades has none.
+    is_graded = run and (done.returncode == 0 or run["manifest"]["warning"])
+    judged = run["judges"] if is_graded else []
     if not judged:
         raise ConfigError(f"`rubricem eval {' '.join(arguments)}` ended with code {done.returncode} and no score.")
     spread = judged[0]["spread"]
