@@ -225,10 +225,10 @@ class Episode:
         )
         return self._show(text, record)
 
-    def abandon(self) -> Finished:
-        """End the episode from outside, after an infrastructure failure, a time-out or a shutdown."""
+    def abandon(self, ending: Ending = Ending.ABANDONED) -> Finished:
+        """End the episode from outside: after a failure, a time-out or a shutdown, or by a limit, named as `ending`."""
         self._pending = None
-        return self._finish(self.ending or Ending.ABANDONED)
+        return self._finish(self.ending or ending)
 
     def _turn_violations(self) -> Sequence[Violation]:
         """Those of the turns so far. Each turn is checked once, and only where somebody asks."""
