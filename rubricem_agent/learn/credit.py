@@ -29,9 +29,10 @@ from rubricem_agent.learn.credit_methods import (
     stage_returns,
     sum_by_group,
 )
-from rubricem_env.domain.base import NUM_STAGES, Frozen
+from rubricem_env.domain.base import NUM_STAGES
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.masking import Fallback, group_scores
 
 
@@ -77,7 +78,7 @@ def check_matrix_rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[floa
     return matrix
 
 
-class CreditSettings(Frozen):
+class CreditSettings(Settings):
     """How rollouts are credited; the keys are the same in every trainer."""
 
     credit: CreditMode = "stages"

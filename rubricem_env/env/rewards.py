@@ -175,7 +175,7 @@ async def score_with(scorer: Scorer, trajectories: Sequence[Trajectory]) -> Sequ
     Raises:
         UsageError: the scorer returned something else.
     """
-    scored: object = scorer.score(trajectories)
+    scored: Any = scorer.score(trajectories)
     judgements = await scored if inspect.isawaitable(scored) else scored
     is_judged = isinstance(judgements, Sequence) and all(isinstance(judged, Judgement) for judged in judgements)
     if not is_judged or len(judgements) != len(trajectories):
@@ -184,7 +184,7 @@ async def score_with(scorer: Scorer, trajectories: Sequence[Trajectory]) -> Sequ
             f"{type(scorer).__name__}.score returned {returned} for {len(trajectories)} trajectories; it returns a "
             "list with one Judgement for each, such as [Judgement.of({Stage.ANSWER: StageScore(score=1.0)})]."
         )
-    return judgements
+    return tuple(judgements)
 
 
 class Payout(NamedTuple):

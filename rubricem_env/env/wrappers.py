@@ -117,6 +117,7 @@ _FIXES = {
         "the emission contains {token}: decode with skip_special_tokens=True, or truncate the text at the end-of-turn "
         "token."
     ),
+    "tool_renamed": "the emission calls {written!r}, which was read as {name}: write the tool's own name.",
 }
 _SPECIAL_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
 
@@ -140,28 +141,33 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._check(action)
+        turn = len(self._inner.episode.turns) + 1
         observation, reward, terminated, truncated, info = self.env.step(action)
+        shown = self._inner.trajectory.segments[-1].observation
+        if shown is not None and shown.call is not None and shown.call.written_name:
+            self._warn("tool_renamed", turn, written=shown.call.written_name[:60], name=shown.call.name)
         return observation, float(reward), terminated, truncated, info
 
     def _check(self, action: object) -> None:
         if not isinstance(action, str):
             return  # the environment refuses it
+        turn = len(self._inner.episode.turns) + 1
         for tag in (CALL_TOOL, ANSWER):
             if action.rfind(f"<{tag}") > action.rfind(f"</{tag}>"):
-                self._warn("stop_stripped", tag=tag)
+                self._warn("stop_stripped", turn, tag=tag)
         if f"<{TOOL_OUTPUT}>" in action:
-            self._warn("observation_echoed")
+            self._warn("observation_echoed", turn)
         if self._prompt and action.startswith(self._prompt):
-            self._warn("prompt_echoed")
+            self._warn("prompt_echoed", turn)
         for token in _SPECIAL_TOKENS:
             if token in action:
-                self._warn("special_tokens", token=token)
+                self._warn("special_tokens", turn, token=token)
 
-    def _warn(self, mistake: str, **values: str) -> None:
+    def _warn(self, mistake: str, turn: int, **values: str) -> None:
         if mistake not in self._warned:
             self._warned.add(mistake)
             warnings.warn(
-                f"turn {len(self._inner.episode.turns) + 1}: {_FIXES[mistake].format(**values)}",
+                f"turn {turn}: {_FIXES[mistake].format(**values)}",
                 EmissionWarning,
                 stacklevel=3,
             )
