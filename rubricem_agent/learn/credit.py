@@ -284,11 +284,19 @@ def _check_turns(
     return counts, gained
 
 
+_MISSING = " A missing score: assign_credit(np.nan_to_num(scores), scored=~np.isnan(scores)), or use group_scores."
+
+
 def _numbers(values: npt.ArrayLike, what: str) -> Floats:
     try:
         array = np.asarray(values)
     except ValueError as cause:
         raise UsageError(f"{what} must be rows of numbers, all of one length.") from cause
+    if array.dtype.kind == "O" and any(value is None for value in array.ravel()):
+        raise UsageError(
+            f"{what} must be numbers; None stands among them. Write scores, valid, scored = group_scores(judgements), "
+            "from rubricem_agent.learn, then assign_credit(scores, valid=valid, scored=scored)."
+        )
     if array.dtype.kind not in "iuf":
         raise UsageError(f"{what} must be rows of numbers; something else stands among them.")
     return array.astype(np.float64)
@@ -300,7 +308,7 @@ def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: st
         row, column = outside[0]
         raise UsageError(
             f"{what}, {row_name} {row + 1}, {column_name} {column + 1} is {values[row, column]:g}; "
-            "it must be a number between 0 and 1."
+            "it must be a number between 0 and 1." + (_MISSING if np.isnan(values[row, column]) else "")
         )
 
 
