@@ -10,6 +10,6 @@ def register_environments() -> None:
     if ENV_ID not in gymnasium.registry:
         gymnasium.register(
             id=ENV_ID,
-            entry_point="rubricem_env.env.wrappers:make_checked_env",
-            vector_entry_point="rubricem_env.env.vector:DeepResearchVectorEnv",
+            entry_point="rubricem_env.adapters.gymnasium_make:make_checked_env",
+            vector_entry_point="rubricem_env.adapters.gymnasium_make:make_vector_env",
         )

@@ -23,8 +23,8 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from rubricem_agent.policy.base import model_folder
 from rubricem_agent.policy.local import load_model
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, ModelError, boundary
+from rubricem_env.domain.settings import Settings
 from rubricem_records.files.atomic_files import write_atomic
 
 from .settings import run_command
@@ -34,7 +34,7 @@ _PREFIX = "base_model.model."
 """Before every name in peft's files."""
 
 
-class LoraSettings(Frozen):
+class LoraSettings(Settings):
     """Which layers get an update, and how large it is."""
 
     rank: Annotated[int, Field(ge=1)] = 16

@@ -190,6 +190,10 @@ NO_MODEL = (
     "No model is used: a script searches the shipped almanac, an invented world, and quotes what it finds. For a real "
     "answer: --policy gemini:MODEL, openai:MODEL@URL or local:PATH, with --tools web."
 )
+NO_MODEL_OF_TOOLS = (
+    "No model is used: a script searches {tools} and quotes what it finds. For an answer by a model: --policy "
+    "gemini:MODEL, openai:MODEL@URL or local:PATH."
+)
 ONLY_ALMANAC = "The search is in the shipped almanac, an invented world. For the real one: --tools web."
 _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 """Fewer attempts than in training, because a person waits."""
@@ -246,7 +250,7 @@ def ask(
     config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
     open_out(out)
     if policy == SCRIPTED:
-        terminal.say(NO_MODEL)
+        terminal.say(NO_MODEL if tools == OFFLINE else NO_MODEL_OF_TOOLS.format(tools=tools))
     elif tools == OFFLINE:
         terminal.say(ONLY_ALMANAC)
     query = Query(question=question.strip(), answer_format=answer_format)

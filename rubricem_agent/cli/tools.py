@@ -86,6 +86,8 @@ def call(
     with terminal.working(f"calling {name}"):
         result = asyncio.run(_call(settings, request, environ))
     if result.executed:
+        if result.executed.written_name and not terminal.as_json:  # the document has the name as it was written
+            terminal.warn(f"there is no tool {inert(name)!r}; it was read as {result.executed.name}")
         written = "".join(f", {key}={value}" for key, value in result.executed.parameters)
         terminal.say(f"(read as {result.executed.name}{written})")
     terminal.close(result, plain_text(result), brief=plain_text(result))

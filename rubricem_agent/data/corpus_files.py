@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from rubricem_agent.data.question_files import SourceRow, stream_rows
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import first_problem, refuse_larger_than_memory
+from rubricem_env.tools.corpus_index import INDEX_FILE
 from rubricem_env.tools.corpus_search import Document
 
 TEXT_FILES = (".txt", ".md", ".markdown", ".rst")
@@ -41,7 +42,7 @@ def kind_of(path: Path) -> str:
 def list_sources(given: Iterable[Path]) -> tuple[list[SourceFile], list[Path]]:
     """The files to read, in order of their names, and those in the folders that are of no known kind.
 
-    A file in a folder is named by its path below the folder. Hidden files are passed over.
+    A file in a folder is named by its path below the folder. Hidden files and the folders of indexes are passed over.
 
     Raises:
         FileFormatError: a path does not exist, a file that was named is of no known kind, or there is nothing to read.
@@ -56,6 +57,8 @@ def list_sources(given: Iterable[Path]) -> tuple[list[SourceFile], list[Path]]:
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
             if not file.is_file() or any(part.startswith(".") for part in file.parts[len(path.parts) :]):
                 continue
+            if path.is_dir() and _is_in_index(file, path):
+                continue
             if kind_of(file):
                 name = file.name if path.is_file() else file.relative_to(path).as_posix()
                 sources.setdefault(file.resolve(), (file.resolve(), name))
@@ -64,6 +67,12 @@ def list_sources(given: Iterable[Path]) -> tuple[list[SourceFile], list[Path]]:
     if not sources:
         raise FileFormatError(f"there is no document in what was given; a file's name ends with {', '.join(KINDS)}.")
     return list(sources.values()), passed
+
+
+def _is_in_index(file: Path, root: Path) -> bool:
+    """Whether a folder of an index, at `root` or below it, has the file."""
+    folders = [folder for folder in file.parents if folder.is_relative_to(root)]
+    return any((folder / INDEX_FILE).is_file() for folder in folders)
 
 
 ReadPage = Callable[[bytes, Literal["html", "pdf"]], tuple[str, str]]
@@ -92,6 +101,22 @@ def read_documents_of(
         yield _whole_file(source, kind, read_page)
 
 
+def decoded(body: bytes) -> str:
+    """The text of a file: UTF-8 or UTF-16 by its mark, else UTF-8, else Windows-1252.
+
+    Raises:
+        UnicodeDecodeError: it is none of these.
+    """
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return body.decode("utf-16")
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        if b"\0" in body:
+            raise
+        return body.decode("cp1252")
+
+
 def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocument:
     path, name = source
     try:
@@ -100,8 +125,12 @@ def _whole_file(source: SourceFile, kind: str, read_page: ReadPage) -> FoundDocu
     except OSError as cause:
         raise FileFormatError(f"cannot read {path}: {cause.strerror or cause}.") from cause
     title = ""
-    text = body.decode("utf-8", errors="replace") if kind in TEXT_FILES else ""
+    text = ""
     if kind in TEXT_FILES:
+        try:
+            text = decoded(body)
+        except UnicodeDecodeError:
+            return None, "its text is in no encoding that can be told; save it as UTF-8"
         heading = re.match(r"\s*#+[^\S\n]+(.+)", text)
         title = heading[1].strip() if heading else ""
     else:

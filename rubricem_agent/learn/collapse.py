@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.settings import Settings
 from rubricem_records.runs.log_lines import NumberPath, StepLine, read_number
 
 Positive = Annotated[float, Field(gt=0)]
@@ -17,7 +17,7 @@ Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class WatchSettings(Frozen):
+class WatchSettings(Settings):
     """When a run counts as lost. A threshold of None is not watched."""
 
     window: Annotated[int, Field(ge=1)] = 6

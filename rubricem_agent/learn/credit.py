@@ -29,9 +29,10 @@ from rubricem_agent.learn.credit_methods import (
     stage_returns,
     sum_by_group,
 )
-from rubricem_env.domain.base import NUM_STAGES, Frozen
+from rubricem_env.domain.base import NUM_STAGES
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.masking import Fallback, group_scores
 
 
@@ -77,7 +78,7 @@ def check_matrix_rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[floa
     return matrix
 
 
-class CreditSettings(Frozen):
+class CreditSettings(Settings):
     """How rollouts are credited; the keys are the same in every trainer."""
 
     credit: CreditMode = "stages"
@@ -283,11 +284,19 @@ def _check_turns(
     return counts, gained
 
 
+_MISSING = " A missing score: assign_credit(np.nan_to_num(scores), scored=~np.isnan(scores)), or use group_scores."
+
+
 def _numbers(values: npt.ArrayLike, what: str) -> Floats:
     try:
         array = np.asarray(values)
     except ValueError as cause:
         raise UsageError(f"{what} must be rows of numbers, all of one length.") from cause
+    if array.dtype.kind == "O" and any(value is None for value in array.ravel()):
+        raise UsageError(
+            f"{what} must be numbers; None stands among them. Write scores, valid, scored = group_scores(judgements), "
+            "from rubricem_agent.learn, then assign_credit(scores, valid=valid, scored=scored)."
+        )
     if array.dtype.kind not in "iuf":
         raise UsageError(f"{what} must be rows of numbers; something else stands among them.")
     return array.astype(np.float64)
@@ -299,7 +308,7 @@ def _refuse_outside(values: Floats, what: str, *, row_name: str, column_name: st
         row, column = outside[0]
         raise UsageError(
             f"{what}, {row_name} {row + 1}, {column_name} {column + 1} is {values[row, column]:g}; "
-            "it must be a number between 0 and 1."
+            "it must be a number between 0 and 1." + (_MISSING if np.isnan(values[row, column]) else "")
         )
 
 

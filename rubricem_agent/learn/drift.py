@@ -9,11 +9,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.settings import Settings
 from rubricem_records.runs.log_lines import StepLine
 
 
-class DriftSettings(Frozen):
+class DriftSettings(Settings):
     """When judge and truth count as parted."""
 
     window: Annotated[int, Field(ge=1)] = 6

@@ -21,9 +21,9 @@ from rubricem_agent.memory.gate import Refusal, WriteGate
 from rubricem_agent.memory.item_index import ItemIndex
 from rubricem_agent.memory.probation import Decision, GuidedScore, ProbationSettings, decide, measure_effect
 from rubricem_agent.memory.store import ItemStore, MemoryStore, text_digest
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.reflection import Reflection
+from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import query_key
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_records.bank.bank_items import (
@@ -40,7 +40,7 @@ Retrieval = Literal["cross", "within"]
 """Which lessons are retrieved: those of other, similar questions, or the question's own."""
 
 
-class RetrievalSettings(Frozen):
+class RetrievalSettings(Settings):
     """The defaults are the paper's, where it gives one."""
 
     top_k: Annotated[int, Field(ge=1)] = 2

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from rubricem_agent.memory.store import text_digest
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.reflection import Reflection
+from rubricem_env.domain.settings import Settings
 from rubricem_env.scaffold.admission import find_fault
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_records.bank.bank_items import LessonOrigin
@@ -56,7 +56,7 @@ class Refusal(NamedTuple):
     sentence: str
 
 
-class GateLimits(Frozen):
+class GateLimits(Settings):
     """How long a reflection may be, and how good it must be; defaults hold what 2,048 tokens can say."""
 
     rubrics_chars: Limit = 6_000

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts, fill
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.settings import Settings
 from rubricem_env.scaffold.untrusted import GAP, neutralize
 from rubricem_records.bank.bank_items import BankItem, Retrieved
 
@@ -23,11 +23,12 @@ BLOCK_TOKENS = 4_096
 _HEADING = re.compile(
     rf"^((?:{GAP}(?:[>*+-]|\d+[.)])){{0,9}}{GAP})([#＃﹟]{{1,6}}(?=\s|$)|(?:[-=*_－＝][ \t]*){{3,}}$)"
 )
+
 _SEPARATOR = "\n\n---\n\n"
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class ReferenceSettings(Frozen):
+class ReferenceSettings(Settings):
     """Which attempts of a group see lessons, and how those are trained on. The defaults are the paper's way."""
 
     share: Share = 1.0

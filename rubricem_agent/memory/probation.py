@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from rubricem_env.concurrency import open_generator
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.settings import Settings
 from rubricem_records.bank.bank_items import BankItem, ItemStatus, LessonEffect
 
 _PRIOR_FREEDOM = 8
@@ -30,7 +30,7 @@ _MOST_QUESTIONS = 64
 """Of a lesson's questions so many keys are stored."""
 
 
-class ProbationSettings(Frozen):
+class ProbationSettings(Settings):
     """How lessons on probation are shown, and when it ends."""
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5

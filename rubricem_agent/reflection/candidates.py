@@ -20,6 +20,7 @@ from rubricem_env.concurrency import derive_seed, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
 from rubricem_env.domain.errors import BoundaryError
 from rubricem_env.domain.reflection import ReflectionScore
+from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.model.shown_attempt import shorten_middle
 from rubricem_env.judge.reflections import ReflectionMode
@@ -173,7 +174,7 @@ ReflectionWording = Literal["cross", "within"]
 """What the prompt says of facts: none are passed on, or those of this question are, for the next attempt at it."""
 
 
-class ReflectionSettings(Frozen):
+class ReflectionSettings(Settings):
     """How reflections are drawn and judged; the defaults are the paper's, where it gives one."""
 
     num_candidates: Annotated[int, Field(ge=1)] = 8

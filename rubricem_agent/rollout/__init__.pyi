@@ -1,3 +1,4 @@
+from rubricem_agent.rollout.label_tokens import label_tokens as label_tokens
 from rubricem_agent.rollout.report import render_report as render_report
 from rubricem_agent.rollout.run import (
     Attempt as Attempt,

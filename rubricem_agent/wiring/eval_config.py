@@ -16,8 +16,8 @@ from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_
 from rubricem_agent.prompting import Style
 from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, CommandOption
 from rubricem_agent.wiring.prices import parse_prices
-from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.settings import Settings
 from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.prices import Dollars
@@ -44,7 +44,7 @@ def _listed(values: Sequence[Any] | None) -> tuple[Any, ...]:
     return tuple(values or ())
 
 
-class EvalSettings(Frozen):
+class EvalSettings(Settings):
     """What one evaluation and a whole table are set by; the defaults are those of the paper's main tables.
 
     No memory, one attempt, one epoch.

@@ -17,7 +17,7 @@ def run_over_ray(config: EvalConfig, shards: int) -> FinishedRun:
     rates of the search engines; each has its part of the concurrency and of the budget.
 
     Raises:
-        MissingExtraError: ray is not installed.
+        ConfigError: ray is not installed.
         ConfigError: Ray does not start.
     """
     plan_run(config)

@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rubricem_agent.wiring.models import requires_extra
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.llm.limits.limiter import LimiterOf
 from rubricem_env.llm.limits.shared_limits import RemoteLimiter, SharedLimits
@@ -15,6 +14,7 @@ from rubricem_env.llm.limits.shared_limits import RemoteLimiter, SharedLimits
 ResultT = TypeVar("ResultT")
 
 
+_RAY = "ray>=2.60,<2.61"
 _MAX_WAITING = 100_000
 """Calls of all processes that may wait for their turns at once."""
 
@@ -27,11 +27,12 @@ def run_on_ray(work: Callable[..., ResultT], calls: Sequence[tuple[Any, ...]], *
     gets the actor of the limits that all share as its last argument.
 
     Raises:
-        MissingExtraError: ray is not installed.
-        ConfigError: Ray does not start.
+        ConfigError: Ray is not installed, or does not start.
     """
-    with requires_extra("verl", what, package="ray"):
+    try:
         ray: Any = import_module("ray")
+    except ModuleNotFoundError as cause:
+        raise ConfigError(f"{what} needs ray, which is not installed. Run: pip install '{_RAY}'") from cause
     try:
         with chdir(Path(__file__).parents[2]):
             ray.init(include_dashboard=False, ignore_reinit_error=True, log_to_driver=False)

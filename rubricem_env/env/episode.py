@@ -16,8 +16,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
-from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import (
     Ending,
     Observation,
@@ -46,7 +47,7 @@ from rubricem_env.tools.render import (
 CALL_SECONDS = 600.0
 
 
-class EpisodeLimits(Frozen):
+class EpisodeLimits(Settings):
     """Limits of one episode; the defaults are the paper's (appendix F.1.2), and where it names none, ours."""
 
     max_calls: PositiveCount = 10
@@ -225,10 +226,10 @@ class Episode:
         )
         return self._show(text, record)
 
-    def abandon(self) -> Finished:
-        """End the episode from outside, after an infrastructure failure, a time-out or a shutdown."""
+    def abandon(self, ending: Ending = Ending.ABANDONED) -> Finished:
+        """End the episode from outside: after a failure, a time-out or a shutdown, or by a limit, named as `ending`."""
         self._pending = None
-        return self._finish(self.ending or Ending.ABANDONED)
+        return self._finish(self.ending or ending)
 
     def _turn_violations(self) -> Sequence[Violation]:
         """Those of the turns so far. Each turn is checked once, and only where somebody asks."""

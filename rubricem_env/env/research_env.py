@@ -7,13 +7,13 @@ import gymnasium
 
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory import Query, Trajectory
+from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.render import render_ansi
 from rubricem_env.env.reset_options import choose_query
-from rubricem_env.env.rewards import RewardMode, Scorer
-from rubricem_env.env.spec import Prompt, kind_of, make_env_spec, question_prompt
-from rubricem_env.env.step import take_step
+from rubricem_env.env.rewards import Payments, RewardMode, Scorer
+from rubricem_env.env.spec import Prompt, check_render_mode, kind_of, make_env_spec, question_prompt
+from rubricem_env.env.step import cut_short, take_step
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.render import TokenCount, estimate_tokens
@@ -31,8 +31,10 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
     `info` after `reset`: `query_key`, `answer_format`. After `step`: `turn`, `calls_used`, `calls_left`,
     `tokens_used`, `violations` (codes of this emission, joined by commas), `episode_violations` (those of all turns so
     far and of their order; after the last step those of the whole record, citations included), `tool_status` (or ""),
-    `ending` (or ""); and for each stage that this step pays, `score_<stage>` (a number, or None) and `unscored_<stage>`
-    (None, or the reason why there is no score).
+    `ending` (or ""); and for each stage that the reward mode pays, `score_<stage>` (a number, or None) and
+    `unscored_<stage>` (None, or the reason why there is no score; "not_asked" until the stage is paid).
+
+    What was written before `CharacterLimit`, or `truncate`, ends an episode is scored.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - declared as Gymnasium asks
@@ -58,9 +60,11 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
             prompt=prompt,
             count_tokens=count_tokens,
         )
+        check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.observation_space = self.action_space = AnyText()
         self._episode: Episode | None = None
+        self._payments = Payments(reward)
         self._loop = LoopThread()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
@@ -72,15 +76,27 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         query = choose_query(options or {}, self.env_spec.queries, self.np_random)
         prompt = self.env_spec.prompt(query)
         self._episode = self.env_spec.open_episode(query, prompt, seed=seed)
+        self._payments = Payments(self.env_spec.reward)
         return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Take the policy's next emission; the class describes the result."""
         if not isinstance(action, str):
             raise UsageError(f"the action is {kind_of(action)}; it must be the text of one emission, a str.")
-        env_spec = self.env_spec
-        step = take_step(self.episode, action, toolbox=env_spec.toolbox, mode=env_spec.reward, scorer=env_spec.scorer)
-        return self._loop.run(step)
+        spec, episode, payments = self.env_spec, self.episode, self._payments
+        taken = self._loop.run(
+            take_step(episode, action, toolbox=spec.toolbox, mode=spec.reward, scorer=spec.scorer, payments=payments)
+        )
+        return taken
+
+    def truncate(self, ending: Ending = Ending.TURN_BUDGET) -> tuple[float, Info]:
+        """End the running episode by a limit of the caller's; the reward and `info` of what was written so far.
+
+        Gymnasium's `TimeLimit` does not call it: after it, the stages that were not paid are "not_asked".
+        """
+        spec = self.env_spec
+        payments = self._payments
+        return self._loop.run(cut_short(self.episode, ending, mode=spec.reward, scorer=spec.scorer, payments=payments))
 
     @property
     def episode(self) -> Episode:

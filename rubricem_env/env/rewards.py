@@ -4,9 +4,10 @@ When several episodes attempt one question, the scorer contrasts them: it gets t
 """
 
 import asyncio
+import inspect
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
@@ -35,6 +36,11 @@ class ScoreEach:
     """A plain function from one trajectory to its judgement, as a scorer."""
 
     def __init__(self, judge: Callable[[Trajectory], Judgement]) -> None:
+        if not callable(judge) or isinstance(judge, type):
+            raise UsageError(
+                f"ScoreEach got {_named(judge)}; it wraps a function from one trajectory to its Judgement. For the "
+                f"rubrics of questions write {RULES_SCORER}."
+            )
         self._judge = judge
 
     async def score(self, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
@@ -69,6 +75,7 @@ class GatheringScorer:
             raise UsageError(
                 f"group_size is {group_size} and patience {patience} s; they must be at least 1 and above 0."
             )
+        check_scorer(scorer)
         self._scorer = scorer
         self.group_size = group_size
         self._patience = patience
@@ -110,16 +117,74 @@ def check_reward(reward: RewardMode, scorer: Scorer | None) -> None:
     """Refuse an unknown mode, a mode without its scorer, and a scorer without a `score` method."""
     if reward not in get_args(RewardMode):
         raise ConfigError(f"the reward mode is {reward!r}; it is one of {', '.join(get_args(RewardMode))}.")
-    if scorer is not None and not isinstance(scorer, Scorer):
-        raise UsageError(
-            f"scorer is a {type(scorer).__name__}; a scorer has `async score(trajectories)`. Write "
-            "ScoreEach(function) for a function from one trajectory to its Judgement."
-        )
+    if scorer is not None:
+        check_scorer(scorer)
     if reward != "none" and scorer is None:
         raise ConfigError(
-            f"the reward mode {reward!r} needs a scorer and none is given; pass scorer=..., "
-            "for example ScoreEach(function), or use reward='none'."
+            f"the reward mode {reward!r} needs a scorer and none is given. Write {RULES_SCORER}; or "
+            "scorer=ScoreEach(function) for a function from one trajectory to its Judgement; or reward='none'."
         )
+
+
+RULES_SCORER = "scorer=RulesScorer(queries), from rubricem_env.judge, for the rules judge"
+"""The line that a user writes for stage scores without a model."""
+
+
+def check_scorer(scorer: object) -> None:
+    """Refuse what does not score trajectories, with the line that makes a scorer of it.
+
+    Raises:
+        UsageError: it is a judge, a class, a function, or anything else without `async score(trajectories)`.
+    """
+    found = f"scorer is {_named(scorer)}"
+    if isinstance(scorer, type):
+        raise UsageError(f"{found}; a scorer is an object. Write {RULES_SCORER}, or an object of your own class.")
+    if hasattr(scorer, "propose"):
+        of_judge = "GroupScorer(StepJudge(judge, RubricBuffer()), {query.key: query for query in queries})"
+        line = RULES_SCORER if type(scorer).__name__ == "RulesJudge" else f"scorer={of_judge}"
+        raise UsageError(f"{found}; a judge scores one request, a scorer a group of trajectories. Write {line}.")
+    if hasattr(scorer, "judge_group"):
+        raise UsageError(f"{found}; write GroupScorer(step_judge, {{query.key: query for query in queries}}).")
+    if not isinstance(scorer, Scorer) or not _takes_one_argument(scorer.score):
+        raise UsageError(
+            f"{found}; a scorer has `async score(trajectories)`. Write {RULES_SCORER}, or "
+            "scorer=ScoreEach(function) for a function from one trajectory to its Judgement."
+        )
+
+
+def _named(value: object) -> str:
+    kind = value.__name__ if isinstance(value, type) else type(value).__name__
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    return f"the class {kind}" if isinstance(value, type) else f"{article} {kind}"
+
+
+def _takes_one_argument(method: Callable[..., Any]) -> bool:
+    """Whether `method` is a function that may be called with the trajectories alone."""
+    try:
+        inspect.signature(method).bind(())
+    except TypeError:
+        return False
+    except ValueError:  # compiled, without a signature
+        return True
+    return True
+
+
+async def score_with(scorer: Scorer, trajectories: Sequence[Trajectory]) -> Sequence[Judgement]:
+    """One judgement for each trajectory, in order.
+
+    Raises:
+        UsageError: the scorer returned something else.
+    """
+    scored: Any = scorer.score(trajectories)
+    judgements = await scored if inspect.isawaitable(scored) else scored
+    is_judged = isinstance(judgements, Sequence) and all(isinstance(judged, Judgement) for judged in judgements)
+    if not is_judged or len(judgements) != len(trajectories):
+        returned = f"{len(judgements)} judgements" if is_judged else _named(judgements)
+        raise UsageError(
+            f"{type(scorer).__name__}.score returned {returned} for {len(trajectories)} trajectories; it returns a "
+            "list with one Judgement for each, such as [Judgement.of({Stage.ANSWER: StageScore(score=1.0)})]."
+        )
+    return tuple(judgements)
 
 
 class Payout(NamedTuple):
@@ -161,8 +226,34 @@ async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) 
     stages = stages_to_score(episode, mode, scorer)
     if not stages:
         return Payout()
-    judgements = await scorer.score([episode.trajectory])
+    judgements = await score_with(scorer, [episode.trajectory])
     return Payout(judgements[0], stages)
+
+
+class Payments:
+    """What one episode has been paid so far. No stage is paid twice."""
+
+    def __init__(self, mode: RewardMode) -> None:
+        self._stages = stages_of(mode)
+        self._outcomes: dict[Stage, StageScore | Unscored] = {}
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that have been paid."""
+        return tuple(self._outcomes)
+
+    def pay(self, payout: Payout) -> Payout:
+        """The part of a payout that was not paid before; it counts as paid from now on."""
+        judgement, stages = payout
+        if judgement is None:
+            return Payout()
+        owed = tuple(stage for stage in stages if stage not in self._outcomes)
+        self._outcomes.update({stage: judgement.outcome(stage) for stage in owed})
+        return Payout(judgement, owed)
+
+    def info(self) -> Mapping[str, float | str | None]:
+        """`score_info` of every stage that the mode pays; one that was not paid yet is unscored as "not_asked"."""
+        return score_info(Judgement.of(self._outcomes), self._stages)
 
 
 def step_reward(judgement: Judgement | None, stages: tuple[Stage, ...]) -> float:

@@ -96,7 +96,7 @@ def make_env_spec(
         return text
 
     return EnvSpec(
-        offline_queries() if queries is None else _read_queries(queries),
+        offline_queries() if queries is None else read_queries(queries),
         shipped_toolbox() if toolbox is None else toolbox,
         limits or EpisodeLimits(),
         reward,
@@ -107,7 +107,25 @@ def make_env_spec(
     )
 
 
-def _read_queries(queries: object) -> tuple[Query, ...]:
+def check_render_mode(mode: str | None, known: Sequence[str]) -> None:
+    """Refuse a render mode that the environment has not.
+
+    Raises:
+        UsageError: it is another one.
+    """
+    if mode is not None and mode not in known:
+        raise UsageError(
+            f"render_mode is {mode!r}; this environment has {', '.join(map(repr, known))}. Write "
+            f"render_mode={known[0]!r} and print(env.render()), or leave it out."
+        )
+
+
+def read_queries(queries: object) -> tuple[Query, ...]:
+    """The questions of an environment.
+
+    Raises:
+        UsageError: they are no sequence of queries.
+    """
     if isinstance(queries, str | Query) or not isinstance(queries, Iterable):
         raise UsageError(f"queries is {kind_of(queries)}; it must be a sequence, such as [Query(question='...')].")
     read = tuple(queries)

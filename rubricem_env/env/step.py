@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import Ending, ToolCall, ToolResult
 from rubricem_env.env.episode import CALL_SECONDS, Continue, Episode, Finished
-from rubricem_env.env.rewards import RewardMode, Scorer, score_info, score_step, step_reward
+from rubricem_env.env.rewards import Payments, RewardMode, Scorer, score_step, step_reward
 from rubricem_env.llm.tracing import note_result, span
 from rubricem_env.scaffold.violation import Violation
 from rubricem_env.tools.base import Toolbox
@@ -57,12 +57,28 @@ async def call_tool(toolbox: Toolbox, call: ToolCall, *, seconds: float = CALL_S
 
 
 async def take_step(
-    episode: Episode, text: str, *, toolbox: Toolbox, mode: RewardMode = "none", scorer: Scorer | None = None
+    episode: Episode,
+    text: str,
+    *,
+    toolbox: Toolbox,
+    mode: RewardMode = "none",
+    scorer: Scorer | None = None,
+    payments: Payments | None = None,
 ) -> StepOutcome:
-    """One step of one episode, with its reward."""
+    """One step of one episode, with its reward. `payments` are those of the episode's earlier steps."""
+    payments = payments or Payments(mode)
     reply = await advance(episode, toolbox, text)
-    payout = await score_step(episode, mode, scorer)
-    return step_outcome(episode, reply, reward=step_reward(*payout), scores=score_info(*payout))
+    reward = step_reward(*payments.pay(await score_step(episode, mode, scorer)))
+    return step_outcome(episode, reply, reward=reward, scores=payments.info())
+
+
+async def cut_short(
+    episode: Episode, ending: Ending, *, mode: RewardMode, scorer: Scorer | None, payments: Payments
+) -> tuple[float, dict[str, Any]]:
+    """End an episode by a limit from outside; the reward and `info` of what was written so far."""
+    episode.abandon(ending)
+    reward = step_reward(*payments.pay(await score_step(episode, mode, scorer)))
+    return reward, {**step_info(episode), **payments.info()}
 
 
 def step_outcome(

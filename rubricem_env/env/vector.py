@@ -21,8 +21,17 @@ from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.render import render_ansi
 from rubricem_env.env.reset_options import choose_query
-from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_info, stages_of, stages_to_score, step_reward
-from rubricem_env.env.spec import Prompt, make_env_spec, question_prompt
+from rubricem_env.env.rewards import (
+    Payments,
+    Payout,
+    RewardMode,
+    Scorer,
+    score_with,
+    stages_of,
+    stages_to_score,
+    step_reward,
+)
+from rubricem_env.env.spec import Prompt, check_render_mode, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
@@ -41,7 +50,8 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
     same question; when the last one of such a group ends, the scorer gets the whole group in one call, and each of
     them is paid every stage on that step. No stage of an episode is paid twice.
 
-    `info` has the keys of `DeepResearchEnv`, each an object array over the episodes with its `_key` mask.
+    `info` has the keys of `DeepResearchEnv`, each an array over the episodes with its `_key` mask. `score_<stage>` is
+    an array of floats with NaN for a missing score, in every step; its mask marks the episodes that this step pays.
     """
 
     metadata = {"render_modes": ["ansi"], "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
@@ -71,12 +81,13 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             prompt=prompt,
             count_tokens=count_tokens,
         )
+        check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.single_observation_space = self.single_action_space = AnyText()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._episodes: list[Episode | None] = [None] * num_envs
-        self._paid: list[tuple[Stage, ...]] = [()] * num_envs
+        self._payments = [Payments(reward) for _ in range(num_envs)]
         self._loop = LoopThread()
 
     def reset(
@@ -96,7 +107,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
                 query = choose_query(options, self.env_spec.queries, rng)
                 prompt = self.env_spec.prompt(query)
                 self._episodes[index] = self.env_spec.open_episode(query, prompt, seed=given)
-                self._paid[index] = ()
+                self._payments[index] = Payments(self.env_spec.reward)
                 info = {"query_key": query.key, "answer_format": query.answer_format.value}
                 infos = self._add_info(infos, info, index)
             observations.append(self.env_spec.prompt(self._episode(index).query))
@@ -105,10 +116,14 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
     def step(self, actions: Sequence[str]) -> tuple[Texts, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Take one emission for each episode; tool calls run concurrently."""
         self._check_actions(actions)
-        outcomes = self._loop.run(self._step_all(actions))
+        outcomes, paid = self._loop.run(self._step_all(actions))
         infos: Infos = {}
         for index, outcome in enumerate(outcomes):
             infos = self._add_info(infos, outcome.info, index)
+        for stage in stages_of(self.env_spec.reward):
+            scores = [outcome.info[f"score_{stage.value}"] for outcome in outcomes]
+            infos[f"score_{stage.value}"] = np.array(scores, dtype=np.float64)  # None becomes NaN
+            infos[f"_score_{stage.value}"] = np.array([stage in payout.stages for payout in paid], dtype=np.bool_)
         return (
             tuple(outcome.observation for outcome in outcomes),
             np.array([outcome.reward for outcome in outcomes], dtype=np.float64),
@@ -132,16 +147,17 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         del kwargs
         self._loop.close()
 
-    async def _step_all(self, actions: Sequence[str]) -> list[StepOutcome]:
+    async def _step_all(self, actions: Sequence[str]) -> tuple[list[StepOutcome], list[Payout]]:
         episodes = [self._episode(index) for index in range(self.num_envs)]
         replies = await asyncio.gather(
             *(self._advance(episode, text) for episode, text in zip(episodes, actions, strict=True))
         )
         payouts = await self._pay(episodes)
-        return [
-            step_outcome(episode, reply, reward=step_reward(*payout), scores=score_info(*payout))
-            for episode, reply, payout in zip(episodes, replies, payouts, strict=True)
+        outcomes = [
+            step_outcome(episode, reply, reward=step_reward(*payout), scores=payments.info())
+            for episode, reply, payout, payments in zip(episodes, replies, payouts, self._payments, strict=True)
         ]
+        return outcomes, payouts
 
     async def _advance(self, episode: Episode, text: str) -> Continue | Finished:
         if episode.ending is not None:
@@ -161,20 +177,18 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             return payouts
         due = tuple(self._due(episodes))
         judged = await asyncio.gather(
-            *(scorer.score([episodes[index].trajectory for index in group]) for group, _ in due)
+            *(score_with(scorer, [episodes[index].trajectory for index in group]) for group, _ in due)
         )
         for (group, stages), judgements in zip(due, judged, strict=True):
             for index, judgement in zip(group, judgements, strict=True):
-                owed = tuple(stage for stage in stages if stage not in self._paid[index])
-                self._paid[index] += owed
-                payouts[index] = Payout(judgement, owed)
+                payouts[index] = self._payments[index].pay(Payout(judgement, stages))
         return payouts
 
     def _due(self, episodes: Sequence[Episode]) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:
         """The indices of the episodes that are judged together now, with the stages that are paid."""
         groups: dict[str, list[int]] = defaultdict(list)
         for index, episode in enumerate(episodes):
-            if Stage.ANSWER not in self._paid[index]:
+            if Stage.ANSWER not in self._payments[index].stages:
                 groups[episode.query.key].append(index)
         for group in groups.values():
             if all(episodes[index].is_over for index in group):

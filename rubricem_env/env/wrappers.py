@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from rubricem_env.domain.errors import UsageError
-from rubricem_env.domain.trajectory import dump_trajectory
+from rubricem_env.domain.trajectory import Ending, dump_trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, TOOL_OUTPUT
 
@@ -26,12 +26,19 @@ def unwrapped_research_env(env: gymnasium.Env[str, str], wrapper: str) -> DeepRe
 
 
 class CharacterLimit(gymnasium.Wrapper[str, str, str, str]):
-    """Truncates the episode once the policy has written more than `max_characters` in all."""
+    """Truncates the episode once the policy has written more than `max_characters` in all.
+
+    What was written so far is scored.
+    """
 
     def __init__(self, env: gymnasium.Env[str, str], max_characters: int) -> None:
         super().__init__(env)
-        if max_characters < 1:
-            raise UsageError(f"max_characters is {max_characters}; it must be at least 1.")
+        if isinstance(max_characters, bool) or not isinstance(max_characters, int) or max_characters < 1:
+            raise UsageError(
+                f"max_characters is {max_characters!r}; it must be a whole number, at least 1. Write "
+                "CharacterLimit(env, 20_000)."
+            )
+        self._inner = unwrapped_research_env(env, "CharacterLimit")
         self.max_characters = max_characters
         self._written = 0
 
@@ -42,8 +49,10 @@ class CharacterLimit(gymnasium.Wrapper[str, str, str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._written += len(action)
-        over = self._written > self.max_characters and not terminated
-        return observation, float(reward), terminated, truncated or over, info
+        if terminated or truncated or self._written <= self.max_characters:
+            return observation, float(reward), terminated, truncated, info
+        paid, info = self._inner.truncate(Ending.TOKEN_BUDGET)
+        return observation, float(reward) + paid, False, True, info
 
 
 class RecordTrajectories(gymnasium.Wrapper[str, str, str, str]):
@@ -53,6 +62,7 @@ class RecordTrajectories(gymnasium.Wrapper[str, str, str, str]):
         super().__init__(env)
         self.path = Path(path)
         self._inner = unwrapped_research_env(env, "RecordTrajectories")
+        self._append("")
         self._is_open = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -75,12 +85,20 @@ class RecordTrajectories(gymnasium.Wrapper[str, str, str, str]):
         if not self._is_open:
             return
         self._is_open = False
-        line = dump_trajectory(self._inner.trajectory) + "\n"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())  # a killed run keeps every finished episode
+        self._append(dump_trajectory(self._inner.trajectory) + "\n")
+
+    def _append(self, line: str) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())  # a killed run keeps every finished episode
+        except OSError as cause:
+            raise UsageError(
+                f"RecordTrajectories cannot write to {self.path}: {cause.strerror}. Give a file in a folder that you "
+                "may write to, such as runs/episodes.jsonl."
+            ) from cause
 
 
 _FIXES = {
@@ -99,6 +117,7 @@ _FIXES = {
         "the emission contains {token}: decode with skip_special_tokens=True, or truncate the text at the end-of-turn "
         "token."
     ),
+    "tool_renamed": "the emission calls {written!r}, which was read as {name}: write the tool's own name.",
 }
 _SPECIAL_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
 
@@ -122,39 +141,36 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._check(action)
+        turn = len(self._inner.episode.turns) + 1
         observation, reward, terminated, truncated, info = self.env.step(action)
+        shown = self._inner.trajectory.segments[-1].observation
+        if shown is not None and shown.call is not None and shown.call.written_name:
+            self._warn("tool_renamed", turn, written=shown.call.written_name[:60], name=shown.call.name)
         return observation, float(reward), terminated, truncated, info
 
     def _check(self, action: object) -> None:
         if not isinstance(action, str):
             return  # the environment refuses it
+        turn = len(self._inner.episode.turns) + 1
         for tag in (CALL_TOOL, ANSWER):
             if action.rfind(f"<{tag}") > action.rfind(f"</{tag}>"):
-                self._warn("stop_stripped", tag=tag)
+                self._warn("stop_stripped", turn, tag=tag)
         if f"<{TOOL_OUTPUT}>" in action:
-            self._warn("observation_echoed")
+            self._warn("observation_echoed", turn)
         if self._prompt and action.startswith(self._prompt):
-            self._warn("prompt_echoed")
+            self._warn("prompt_echoed", turn)
         for token in _SPECIAL_TOKENS:
             if token in action:
-                self._warn("special_tokens", token=token)
+                self._warn("special_tokens", turn, token=token)
 
-    def _warn(self, mistake: str, **values: str) -> None:
+    def _warn(self, mistake: str, turn: int, **values: str) -> None:
         if mistake not in self._warned:
             self._warned.add(mistake)
             warnings.warn(
-                f"turn {len(self._inner.episode.turns) + 1}: {_FIXES[mistake].format(**values)}",
+                f"turn {turn}: {_FIXES[mistake].format(**values)}",
                 EmissionWarning,
                 stacklevel=3,
             )
-
-
-def make_checked_env(**arguments: Any) -> EmissionChecker:
-    """The environment with the checker around it, for `gymnasium.make`.
-
-    An additional wrapper in the registration would do the same and rule out `make_vec`.
-    """
-    return EmissionChecker(DeepResearchEnv(**arguments))
 
 
 class EmissionWarning(UserWarning):

@@ -16,6 +16,7 @@ from rubricem_env.judge.pipeline import StepJudge as StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer as RubricBuffer
 from rubricem_env.judge.rubrics.rubric_set import RubricSet as RubricSet
 from rubricem_env.judge.rules.rules_judge import RulesJudge as RulesJudge
+from rubricem_env.judge.rules.rules_scorer import RulesScorer as RulesScorer
 from rubricem_env.judge.scoring import score_stage as score_stage
 from rubricem_env.judge.settings import JudgeSettings as JudgeSettings
 from rubricem_env.judge.trust.audit import HeldOutAudit as HeldOutAudit

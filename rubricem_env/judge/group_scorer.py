@@ -15,7 +15,21 @@ class GroupScorer:
     def __init__(
         self, judge: StepJudge, queries: Mapping[str, Query] | None = None, *, step: Callable[[], int] = lambda: 0
     ) -> None:
-        """`queries`, by key, bring the persistent rubrics; `step` returns the training step."""
+        """`queries`, by key, bring the persistent rubrics; `step` returns the training step.
+
+        Raises:
+            UsageError: the judge is no StepJudge, or the queries are not by key.
+        """
+        if not isinstance(judge, StepJudge):
+            raise UsageError(
+                f"GroupScorer got a judge of the kind {type(judge).__name__}; it needs a StepJudge, which owns the "
+                "rubrics. Write GroupScorer(StepJudge(judge, RubricBuffer()), {query.key: query for query in queries})."
+            )
+        if queries is not None and not isinstance(queries, Mapping):
+            raise UsageError(
+                f"the queries of GroupScorer are a {type(queries).__name__}; it finds a question by its key. Write "
+                "{query.key: query for query in queries}."
+            )
         self._judge = judge
         self._queries = dict(queries or {})
         self._step = step

@@ -11,7 +11,7 @@ from pydantic import StrictInt, TypeAdapter
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import JudgeError
+from rubricem_env.domain.errors import JudgeError, UsageError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Unscored
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult, present_stages
@@ -37,6 +37,16 @@ class StepJudge:
     """
 
     def __init__(self, judge: Judge, buffer: RubricBuffer, *, settings: JudgeSettings | None = None) -> None:
+        if isinstance(judge, type) or not hasattr(judge, "propose"):
+            kind = judge.__name__ if isinstance(judge, type) else type(judge).__name__
+            raise UsageError(
+                f"StepJudge got {kind}; a judge is an object with `propose(contrast)` and `score(request)`. "
+                "Write StepJudge(RulesJudge(), RubricBuffer())."
+            )
+        if not isinstance(buffer, RubricBuffer):
+            raise UsageError(
+                f"the buffer of StepJudge is a {type(buffer).__name__}; write StepJudge(judge, RubricBuffer())."
+            )
         self.judge = judge
         self.buffer = buffer
         self.settings = settings or JudgeSettings()

@@ -1,10 +1,11 @@
 """How a step is judged: caps of rubrics, dropout, and when the step stops."""
 
-from rubricem_env.domain.base import Count, Frozen, UnitScore
+from rubricem_env.domain.base import Count, UnitScore
+from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.rubrics.rubric_set import StageCaps
 
 
-class JudgeSettings(Frozen):
+class JudgeSettings(Settings):
     """How rubrics are kept, and when a step is stopped. The defaults are the paper's."""
 
     caps: StageCaps = StageCaps()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from rubricem_env.domain.base import Count, Frozen
 from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.domain.settings import Settings
 from rubricem_env.llm.prices import PRICES, Dollars, Price, price_of
 
 
@@ -35,7 +36,7 @@ class Usage(Frozen):
         return self.input_tokens + self.output_tokens
 
 
-class SpendLimits(Frozen):
+class SpendLimits(Settings):
     """The most that may be spent; None means no limit."""
 
     calls: Count | None = None

@@ -182,7 +182,8 @@ class CorpusIndex:
         manifest = read_manifest(folder)
         if manifest is None:
             raise FileFormatError(
-                f"there is no index in {folder}. Build one with `rubricem corpus build FILES -o {folder}`."
+                f"there is no index in {folder}. Build one in a folder of its own with `rubricem corpus build "
+                f"{folder if folder.is_dir() else 'FILES'} -o {folder.name}_index`, and give that folder."
             )
         if not manifest.is_complete:
             raise FileFormatError(

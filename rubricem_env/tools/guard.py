@@ -8,8 +8,9 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import BoundaryError, ToolError, boundary
+from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.llm.keys import Redactor
 from rubricem_env.llm.limits.limiter import Limiter, LimiterProtocol, Rates
@@ -48,7 +49,7 @@ class Backend(Protocol):
     async def aclose(self) -> None: ...
 
 
-class GuardSettings(Frozen):
+class GuardSettings(Settings):
     """Limits, retries and circuit breaker of one backend."""
 
     rates: Rates = Rates(concurrency=64)

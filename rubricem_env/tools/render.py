@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import Snippet, Source, ToolResult, ToolStatus
 from rubricem_env.scaffold.grammar import SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
@@ -81,7 +81,7 @@ NO_RESULTS = (
 _Tokens = Annotated[int, Field(ge=16)]
 
 
-class ObservationCaps(Frozen):
+class ObservationCaps(Settings):
     """Limits of foreign text in tokens: ten full observations leave a third of the paper's 18,432 to the policy."""
 
     snippet: _Tokens = 300

@@ -14,11 +14,12 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from rubricem_env.concurrency import open_generator
-from rubricem_env.domain.base import STAGES, Frozen, Stage, UnitScore
+from rubricem_env.domain.base import STAGES, Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, RubricScore
 from rubricem_env.domain.scale import FULL_SCORE, PARTIAL_SCORE
+from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import AnswerFormat, Origin, query_key
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult, present_stages
 from rubricem_env.judge.reflections import CandidateScore, ReflectionTask
@@ -199,7 +200,7 @@ def _criterion(name: str, true_score: TrueScore, **words: str) -> Criterion:
     return Criterion(draft.model_copy(update=texts), true_score)
 
 
-class JudgeKnobs(Frozen):
+class JudgeKnobs(Settings):
     """How the judge departs from the truth; by default it does not."""
 
     noise: UnitScore = 0.0

@@ -31,7 +31,8 @@ from rubricem_agent.learn.divergence import KL_LIMIT, LOG_RATIO_LIMIT
 from rubricem_agent.learn.samples import Batch
 from rubricem_agent.learn.stage_metrics import report_by_stage
 from rubricem_agent.policy.dense_decoder import is_dense
-from rubricem_env.domain.base import NUM_STAGES, Frozen
+from rubricem_env.domain.base import NUM_STAGES
+from rubricem_env.domain.settings import Settings
 from rubricem_records.runs.log_lines import GradientMetrics, UpdateMetrics
 
 from ..lora import lora_layers, without_lora
@@ -41,7 +42,7 @@ Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]
 
 
-class LossSettings(Frozen):
+class LossSettings(Settings):
     """The constants of the loss; the paper's, or DR Tulu's where it names none."""
 
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2

@@ -16,8 +16,9 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.tools import ToolsConfig, almanac_unasked
 from rubricem_agent.learn.collapse import WatchSettings
-from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.settings import Settings
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
@@ -28,7 +29,7 @@ SECTION = "rubricem"
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class TimeLimits(Frozen):
+class TimeLimits(Settings):
     """Seconds that the parts of a step may take before the run stops with an error instead of hanging."""
 
     sync: Seconds = 600.0
@@ -41,7 +42,7 @@ class TimeLimits(Frozen):
     """The limit of waiting for the question's own lesson at a repeat, which is sampled without it afterwards."""
 
 
-class OutageSettings(Frozen):
+class OutageSettings(Settings):
     """A judge that answers nothing pauses the run: one group probes it, the others wait, and nothing is lost."""
 
     patience: Annotated[float, Field(ge=0)] = 3_600.0
@@ -50,7 +51,7 @@ class OutageSettings(Frozen):
     """Seconds between two probes, each of which judges one whole group."""
 
 
-class AlmanacSettings(Frozen):
+class AlmanacSettings(Settings):
     """Train in the shipped almanac: its questions, its pages, its judge."""
 
     knobs: JudgeKnobs = JudgeKnobs()

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.model.shown_attempt import GROUP_TOKENS, TRAJECTORY_TOKENS
 from rubricem_env.llm.limits.retry import RetryPolicy
 
 
-class AskSettings(Frozen):
+class AskSettings(Settings):
     """How a judge model is asked."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0

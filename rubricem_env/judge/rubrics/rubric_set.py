@@ -6,10 +6,11 @@ from typing import Literal
 
 from rubricem_env.domain.base import STAGES, Count, Frozen, Stage
 from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.rubrics.separation import score_variance
 
 
-class StageCaps(Frozen):
+class StageCaps(Settings):
     """How many active rubrics each stage keeps; the defaults are the paper's (section C.4)."""
 
     plan: Count = 3

@@ -13,6 +13,7 @@ from rubricem_env.concurrency import derive_seed, open_generator, run_together
 from rubricem_env.domain.base import STAGES, Frozen, PositiveCount, Stage, UnitScore
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement
@@ -20,7 +21,7 @@ from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.judge.trust.agreement import measure_agreement
 
 
-class AuditSettings(Frozen):
+class AuditSettings(Settings):
     """How much the held-out judge scores, and when the two judges count as diverged."""
 
     share: UnitScore = 0.1

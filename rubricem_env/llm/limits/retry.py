@@ -8,8 +8,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import BoundaryError, boundary
+from rubricem_env.domain.settings import Settings
 from rubricem_env.llm.limits.deadline import DEADLINE, Deadline
 from rubricem_env.llm.limits.timing import Timing
 
@@ -18,7 +19,7 @@ RETRYABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses after which the same request may succeed."""
 
 
-class RetryPolicy(Frozen):
+class RetryPolicy(Settings):
     """How often, how fast and for how long. The defaults are the paper's five retries within ten minutes."""
 
     attempts: PositiveCount = 6

@@ -63,8 +63,13 @@ class PageReader:
             else:
                 _stop(process)
         if not reply.endswith(b"\n"):
-            raise Unreadable(f"its {format.upper()} cannot be parsed within {self._seconds:g} s")
-        title, text = json.loads(reply)
+            raise Unreadable(
+                f"its {format.upper()} cannot be parsed within {self._seconds:g} s and the memory of one process"
+            )
+        answer = json.loads(reply)
+        if isinstance(answer, dict):
+            raise Unreadable(answer["problem"])
+        title, text = answer
         return title, text
 
     def close(self) -> None:

@@ -13,10 +13,11 @@ import sys
 import time
 
 from pypdf import PdfReader
+from pypdf.errors import DependencyError, PyPdfError
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from rubricem_env.tools.pages.reader import MAX_TEXT, REQUEST
+from rubricem_env.tools.pages.reader import MAX_TEXT, REQUEST, Unreadable
 
 _MEMORY = 2 << 30
 _PDF_SECONDS = 8.0
@@ -40,6 +41,8 @@ def read_pdf(body: bytes) -> tuple[str, str]:
     """The title and the text of a PDF file, as many pages as the time allows."""
     started = time.monotonic()
     file = PdfReader(io.BytesIO(body))
+    if file.is_encrypted and not file.decrypt(""):
+        raise Unreadable("the PDF is locked with a password; save a copy without one")
     pages: list[str] = []
     for page in file.pages:
         pages.append(page.extract_text())
@@ -63,8 +66,13 @@ def main() -> None:
     while header := sys.stdin.buffer.read(REQUEST.size):
         format, charset, size = REQUEST.unpack(header)
         body = sys.stdin.buffer.read(size)
-        text = read_pdf(body) if format == b"pdf\0" else read_html(body, charset.rstrip(b"\0").decode())
-        replies.write(json.dumps(text) + "\n")
+        try:
+            reply: object = read_pdf(body) if format == b"pdf\0" else read_html(body, charset.rstrip(b"\0").decode())
+        except (Unreadable, DependencyError) as problem:
+            reply = {"problem": str(problem)}
+        except PyPdfError as cause:
+            reply = {"problem": f"the PDF is damaged ({str(cause)[:100]}); open it and save it anew"}
+        replies.write(json.dumps(reply) + "\n")
         replies.flush()
 
 

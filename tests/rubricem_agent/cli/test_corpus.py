@@ -79,5 +79,8 @@ def test_an_evaluation_notices_that_the_index_has_changed(built, tmp_path):
 
 
 def test_a_folder_that_is_no_index_is_one_sentence(tmp_path):
-    with pytest.raises(UsageError, match=r"there is no index in .* Build one with `rubricem corpus build FILES -o"):
+    with pytest.raises(
+        UsageError,
+        match=r"there is no index in .* Build one in a folder of its own with `rubricem corpus build /.*_index`",
+    ):
         run("tools", "call", "google_search", "x", "--tools", tmp_path)

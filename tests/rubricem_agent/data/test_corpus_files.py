@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from rubricem_agent.data.corpus_files import list_sources, plain_wikitext, read_documents_of
+from rubricem_agent.data.corpus_files import decoded, list_sources, plain_wikitext, read_documents_of
 from rubricem_agent.wiring.training_questions import read_rows
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.tools.corpus_index import INDEX_FILE
 
 
 def documents(path, read_page=None):
@@ -120,3 +121,18 @@ def test_a_dump_that_is_cut_off_is_one_sentence(tmp_path):
 
 def test_markup_that_never_closes_ends():
     assert plain_wikitext("{{" * 50_000 + "a [[b") == "{{" * 50_000 + "a [[b"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_the_encoding_of_a_text_is_told(encoding):
+    assert decoded("Straße – 60 m".encode(encoding)) == "Straße – 60 m"
+
+
+def test_the_folder_of_an_index_is_no_source(tmp_path):
+    (tmp_path / "a.md").write_text("Tall Fox")
+    index = tmp_path / "index"
+    index.mkdir()
+    (index / INDEX_FILE).write_text("{}")
+    (index / "meta.json").write_text("[]")
+    sources, passed = list_sources([tmp_path])
+    assert ([name for _, name in sources], passed) == (["a.md"], [])

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from pydantic import ValidationError
 
 from rubricem_agent.learn.credit import CreditSettings, assign_credit, count_tokens, credit_judged, turn_ids
 from rubricem_agent.learn.credit_methods import METHODS
 from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 
 BEST, WORST = [1.0, 0.0, 0.0, 1.0], [0.0] * 4
@@ -199,7 +198,7 @@ def test_a_failure_of_one_rollout_changes_nobodys_expected_advantage_but_by_one_
 
 def test_a_matrix_that_breaks_a_rule_is_refused_in_every_config():
     assert CreditSettings(matrix=tuple(map(tuple, np.eye(4)))).matrix[0] == (1.0, 0.0, 0.0, 0.0)
-    with pytest.raises(ValidationError, match="the diagonal must be 1"):
+    with pytest.raises(ConfigError, match="the diagonal must be 1"):
         CreditSettings(matrix=((0.0,) * 4,) * 4)
 
 

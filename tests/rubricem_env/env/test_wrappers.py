@@ -3,11 +3,13 @@
 import gymnasium
 import pytest
 
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.wrappers import CharacterLimit, EmissionChecker, EmissionWarning, RecordTrajectories
-from tests.rubricem_env.env.conftest import ANSWER, CALL
+from rubricem_env.judge.rules.rules_scorer import RulesScorer
+from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN
 
 
 @pytest.fixture
@@ -95,3 +97,47 @@ def test_gymnasium_make_puts_the_checker_around_the_environment():
     with pytest.warns(EmissionWarning, match="skip_special_tokens"):
         env.step(ANSWER + "<|im_end|>")
     env.close()
+
+
+def test_a_misspelt_tool_is_warned_of_with_the_tool_that_was_called(env):
+    checked = EmissionChecker(env)
+    checked.reset(seed=0)
+    with pytest.warns(EmissionWarning, match="turn 1: the emission calls 'gogle', which was read as google_search"):
+        checked.step('<call_tool name="gogle">Tall Fox width</call_tool>')
+
+
+def test_what_was_written_before_the_character_limit_is_scored(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="stagewise", scorer=RulesScorer(queries))
+    limited = CharacterLimit(env, 1)
+    limited.reset(seed=0)
+    _, reward, _, truncated, info = limited.step(PLAN + CALL)
+    scores = [info[f"score_{stage.value}"] for stage in STAGES]
+    # the plan was paid when it was written, review and answer never happened: 0
+    assert truncated
+    assert info["ending"] == "token_budget"
+    assert scores[2:] == [0.0, 0.0]
+    assert reward == sum(scores)
+    env.close()
+
+
+def test_an_episode_that_gymnasium_cuts_says_that_its_answer_was_not_asked(queries, toolbox):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, reward="stagewise", scorer=RulesScorer(queries))
+    limited = gymnasium.wrappers.TimeLimit(env, 1)
+    limited.reset(seed=0)
+    _, _, _, truncated, info = limited.step(CALL)
+    assert (truncated, info["score_answer"], info["unscored_answer"]) == (True, None, "not_asked")
+    reward, info = env.truncate()
+    assert info["ending"] == "turn_budget"
+    assert reward == sum(info[f"score_{stage.value}"] for stage in STAGES)
+    env.close()
+
+
+@pytest.mark.parametrize("limit", ["a", 1.5, None, True])
+def test_a_character_limit_that_is_no_whole_number_is_refused(env, limit):
+    with pytest.raises(UsageError, match=r"it must be a whole number, at least 1. Write CharacterLimit\(env, 20_000\)"):
+        CharacterLimit(env, limit)
+
+
+def test_a_record_that_cannot_be_written_is_refused_at_construction(env, tmp_path):
+    with pytest.raises(UsageError, match=r"cannot write to .*: Is a directory. Give a file"):
+        RecordTrajectories(env, tmp_path)

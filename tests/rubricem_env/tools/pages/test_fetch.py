@@ -171,7 +171,7 @@ def text(body=b"x", status=200, **headers):
     ("page", "said"),
     [
         (RedirectResponse("/"), "redirects more than 5 times"),
-        (Response(b"x", media_type="application/pdf"), "its PDF cannot be parsed"),
+        (Response(b"x", media_type="application/pdf"), "the PDF is damaged"),
         (Response(b"x", media_type="video/mp4"), "only text, HTML and PDF are read"),
         (text(**{"content-encoding": "br"}), "which is not read"),
         (text(**{"content-encoding": "gzip, gzip"}), "which is not read"),
