@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rubricem_agent.policy.base import Listener, Opening, Policy
-from rubricem_agent.rollout.label_tokens import label_tokens
+from rubricem_agent.rollout.token_labels import label_tokens
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ModelError, boundary
 from rubricem_env.domain.trajectory import Ending, Query

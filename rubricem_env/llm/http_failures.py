@@ -1,8 +1,7 @@
 """The typed failures of a server's HTTP replies."""
 
 import re
-
-import httpx2
+from http import HTTPStatus
 
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.llm.limits.retry import RETRYABLE_STATUS
@@ -41,5 +40,5 @@ def status_error(status: int, message: str, *, retry_after: float | None = None,
         said,
         is_retryable=status in RETRYABLE_STATUS,
         retry_after=retry_after,
-        is_rate_limited=status == httpx2.codes.TOO_MANY_REQUESTS and _NO_CREDIT not in message,
+        is_rate_limited=status == HTTPStatus.TOO_MANY_REQUESTS and _NO_CREDIT not in message,
     )

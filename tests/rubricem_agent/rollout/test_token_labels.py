@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import TokenConversation
-from rubricem_agent.rollout.label_tokens import label_tokens
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
+from rubricem_agent.rollout.token_labels import label_tokens
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
