@@ -68,7 +68,7 @@ def test_a_group_too_small_to_compare_is_said_beside_the_answer(tmp_path):
         ('{"scores": [[0,0,0,1e999]]}', "scores, rollout 1, stage 4 is inf; it must be a number between 0 and 1"),
         ('{"scores": [[0,2,0,0]]}', "scores, rollout 1, stage 2 is 2; it must be"),
         ('{"scores": [[true,0,0,0]]}', "each row of scores has 4 numbers"),
-        X,
+        ('{"scores": [[null,0,0,0]]}', "scores must be rows of numbers; null stands among them"),
         ('{"scores": [["' + "a" * 99 + '",0,0,0]]}', "scores must be rows of numbers; something else"),
         ('{"scores": [[1' + "0" * 400 + ",0,0,0]]}", "scores must be rows of numbers; something else"),
         ('{"scores": [[1' + "0" * 9000 + ",0,0,0]]}", "holds a number that is too long"),
