@@ -53,7 +53,8 @@ def parse_credit_request(text: str) -> CreditRequest:
     if mode is None:
         raise FileFormatError(f"mode is {content['mode']!a}; it is {' or '.join(map(repr, CREDIT_MODES))}.")
     try:
-        if any(score is None for row in content["scores"] if isinstance(row, list) for score in row):
+        rows = content["scores"] if isinstance(content["scores"], list) else []
+        if any(isinstance(row, list) and None in row for row in rows):
             raise FileFormatError("scores must be rows of numbers; null stands among them.")
         scores = check_scores(content["scores"])
         if scores.shape[1] != NUM_STAGES or any(isinstance(score, bool) for row in content["scores"] for score in row):
