@@ -48,6 +48,9 @@ bench: $(VENV)/.installed-test  ## measure, in minutes; beside TRL and veRL: mak
 
 lanes: $(LANES)  ## all slower checks below, each in an environment of its own
 
+.DEFAULT:
+	@echo "There is no target '$@'. These are:" >&2; $(MAKE) --no-print-directory help >&2; exit 2
+
 clean:  ## remove the environments and what was built
 	rm -rf $(VENV) .venv-* build dist .coverage* .mypy_cache .ruff_cache .hypothesis
 
