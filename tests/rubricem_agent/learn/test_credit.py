@@ -152,6 +152,7 @@ EYE = np.eye(4)
         (EYE * np.nan, "row 1, column 1 is nan"),
         ([[1, 0], [0]], "must be rows of numbers, all of one length"),
         ([["1"]], "something else stands among them"),
+        ([[None]], "None stands among them. Write scores, valid, scored = group_scores(judgements)"),
         (1.0, "its shape is that of one number"),
     ],
 )

@@ -2,8 +2,14 @@
 
 import pytest
 
-from rubricem_env.domain.errors import FileFormatError
-from rubricem_env.domain.inputs import read_lines, read_text, refuse_other_than_file
+from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.inputs import (
+    read_lines,
+    read_prompt_texts,
+    read_text,
+    refuse_other_than_file,
+    refuse_placeholders,
+)
 
 
 def test_the_lines_that_are_not_blank_come_with_their_places(tmp_path):
@@ -25,3 +31,31 @@ def test_a_folder_in_a_files_place_is_refused_and_a_file_or_nothing_is_not(tmp_p
     refuse_other_than_file(tmp_path / "missing", "journal")
     with pytest.raises(FileFormatError, match=r"is a folder, a pipe or a device, and no journal\."):
         refuse_other_than_file(tmp_path, "journal")
+
+
+def test_prompts_of_ones_own_are_read_whole_or_refused_with_what_to_copy(tmp_path):
+    def read():
+        return read_prompt_texts(tmp_path / "own", ("score", "propose"), shipped="/ours")
+
+    with pytest.raises(ConfigError, match=r"no folder of prompts .*own\. Begin from a copy of /ours"):
+        read()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "score.md").write_text("Score it.")
+    with pytest.raises(ConfigError, match=r"has no propose\.md; .*Copy what is missing from /ours"):
+        read()
+    (tmp_path / "own" / "propose.md").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"cannot read the prompt .*propose\.md: .*in UTF-8"):
+        read()
+    (tmp_path / "own" / "propose.md").write_text(" \n")
+    with pytest.raises(ConfigError, match=r"propose\.md is empty; begin from the one in /ours"):
+        read()
+    (tmp_path / "own" / "propose.md").write_text("Propose.")
+    assert read() == {"score": "Score it.", "propose": "Propose."}
+
+
+def test_placeholders_are_ours_no_fewer_and_no_others():
+    refuse_placeholders("it", ["question"], ["question"], sign="${}")
+    with pytest.raises(ConfigError, match=r"it lacks the placeholder \$answer; put it where its value belongs"):
+        refuse_placeholders("it", ["question"], ["question", "answer"], sign="${}")
+    with pytest.raises(ConfigError, match=r"the unknown placeholder \$answr; those of ours are: none"):
+        refuse_placeholders("it", ["answr"], [], sign="${}")
