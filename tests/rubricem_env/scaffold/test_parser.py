@@ -210,3 +210,12 @@ def test_a_stream_has_its_turn_as_soon_as_the_action_closes_outside_a_thought():
     turn = stream.feed("wer> more")
     # the thought is 33 characters, the answer 18
     assert (turn.number, turn.end, turn.text[turn.end :]) == (3, 51, " more")
+
+
+def test_a_thought_that_opens_and_closes_in_one_tag_is_an_empty_block():
+    turn = parse_turn("<think/><answer>x</answer>")
+    assert [(block.name, block.inner_start, block.inner_end) for block in turn.blocks] == [
+        ("think", 8, 8),
+        ("answer", 16, 17),
+    ]
+    assert not turn.violations
