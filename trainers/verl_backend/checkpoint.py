@@ -8,7 +8,6 @@ deletes only weights that the same process has written, and never its queue.
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from rubricem_agent.learn.checkpoint import (
@@ -95,9 +94,9 @@ def save_service(
     *,
     bank: RubricBank,
     step: int,
-    prompts: Mapping[str, str] = MappingProxyType({}),
+    prompts: Mapping[str, str],
 ) -> None:
-    """Write the checkpoint of a step under `root`: states by name, and the bank."""
+    """Write the checkpoint of a step under `root`: states by name, the bank, and the hashes of all prompts."""
     parts = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
     parts["bank"] = ("bank.npz", lambda path: save_snapshot(bank, path, step=step), step)
     save_checkpoint(root, step=step, parts=parts, prompts=prompts)

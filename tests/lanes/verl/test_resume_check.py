@@ -13,6 +13,7 @@ from rubricem_agent.memory.store import MemoryStore
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.files.run_lock import lock_folder
 from tests.lanes.verl.runs import LIMIT, SMALL, started
+from trainers.settings import prompt_hashes
 from trainers.verl_backend import launch
 from trainers.verl_backend.checkpoint import FOLDER, identity_of, save_service
 from trainers.verl_backend.launch import read_config
@@ -28,7 +29,9 @@ def saved(tmp_path):
     """The checkpoint of step 6 of a run with the config as it is."""
     settings = read_section({"almanac": {}, "bank": {"embedder": "hashing"}})
     bank = RubricBank(MemoryStore(embedder="hashing-512", dimension=512), HashingEmbedder())
-    save_service(tmp_path / FOLDER, {"identity": identity_of(config(tmp_path), settings)}, bank=bank, step=6)
+    identity = {"identity": identity_of(config(tmp_path), settings)}
+    prompts = prompt_hashes(settings, settings.judge)
+    save_service(tmp_path / FOLDER, identity, bank=bank, step=6, prompts=prompts)
     (tmp_path / MARKER).write_text("6")
     (tmp_path / "global_step_6" / "actor").mkdir(parents=True)
     return tmp_path
