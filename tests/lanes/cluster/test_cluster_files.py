@@ -52,6 +52,7 @@ RAY_CLUSTER = fields(
     rayVersion=TEXT,
     autoscalerOptions=SECTION,
     headServiceAnnotations=MAPPING,
+    authOptions=fields(mode={"enum": ["disabled", "token"]}, secretName=TEXT, enableK8sTokenAuth=SWITCH),
     **dict.fromkeys(("enableInTreeAutoscaling", "suspend"), SWITCH),
 )
 RAY_JOB_SPEC = fields(
