@@ -76,16 +76,12 @@ def run(
     The same command resumes a run that was stopped. Exits with 3 where something is left to do.
     """
     planned = plan_run(options)
-    terminal.say(planned.headline)
-    for note in planned.notes():
-        terminal.warn(note)
+    _announce(planned, terminal)
     if dry_run:
         _close_dry_run(planned, terminal)
         return
     open_out(planned.config.folder)
     finished = _run(planned, terminal)
-    if not terminal.is_silent:
-        _warn_of_failures(finished, terminal)
     summary = summarize([finished.scores])
     page = finished.folder / _PAGE_FILE
     with writing(page, NO_ROOM):
@@ -102,6 +98,13 @@ def run(
         raise typer.Exit(INCOMPLETE)
 
 
+def _announce(planned: PlannedEvaluation, terminal: Terminal) -> None:
+    """Say what is about to be measured, and which settings are without effect."""
+    terminal.say(planned.headline)
+    for note in planned.notes():
+        terminal.warn(note)
+
+
 def _never_answered(finished: FinishedRun) -> str:
     """Says that the numbers are of empty answers, and where the policy's text is."""
     scores = finished.scores
@@ -111,12 +114,16 @@ def _never_answered(finished: FinishedRun) -> str:
 def _run(planned: PlannedEvaluation, terminal: Terminal) -> FinishedRun:
     try:
         if planned.config.ray:
-            return run_over_ray(planned.config, planned.config.ray)
-        with _progress(planned, terminal) as listener:
-            return asyncio.run(run_evaluation(planned, listener=listener))
+            finished = run_over_ray(planned.config, planned.config.ray)
+        else:
+            with _progress(planned, terminal) as listener:
+                finished = asyncio.run(run_evaluation(planned, listener=listener))
     except KeyboardInterrupt:
         terminal.warn(f"interrupted; the results so far are in {planned.config.folder}; the same command resumes.")
         raise typer.Exit(130) from None
+    if not terminal.is_silent:
+        _warn_of_failures(finished, terminal)
+    return finished
 
 
 @contextmanager
@@ -216,9 +223,7 @@ def table2(terminal: Terminal, options: TableConfig, dry_run: DryRunOption = Fal
 def _run_table(number: int, options: TableConfig, terminal: Terminal, *, dry_run: bool) -> None:
     plans = plan_table(options, number)
     for planned in plans:
-        terminal.say(planned.headline)
-        for note in planned.notes():
-            terminal.warn(note)
+        _announce(planned, terminal)
     if dry_run:
         _close_table_dry_run(plans, terminal)
         return
@@ -232,10 +237,7 @@ def _run_table(number: int, options: TableConfig, terminal: Terminal, *, dry_run
             )
             break
         open_out(affordable.config.folder)
-        finished = _run(affordable, terminal)
-        if not terminal.is_silent:
-            _warn_of_failures(finished, terminal)
-        runs.append(finished.scores)
+        runs.append(_run(affordable, terminal).scores)
     if not runs:
         raise typer.Exit(INCOMPLETE)
     summary = summarize(runs)
