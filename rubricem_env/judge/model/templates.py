@@ -72,8 +72,6 @@ _SHIPPED_TEXTS = {
     name: package_text("rubricem_env.judge.model", "prompts", f"{name}.md") for name in (*PURPOSES, REPAIR)
 }
 SHIPPED_PROMPTS = _filled(_SHIPPED_TEXTS)
-SYSTEM_PROMPTS = SHIPPED_PROMPTS.systems
-repair_request = SHIPPED_PROMPTS.repair_request
 
 
 def read_judge_prompts(folder: Path | None) -> JudgePrompts:

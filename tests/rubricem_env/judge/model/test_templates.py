@@ -10,39 +10,34 @@ from rubricem_env.domain.scale import FULL_SCORE, list_scores
 from rubricem_env.judge.base import ScoringRequest
 from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.model.proposed_rubrics import RUBRICS_PER_ANSWER, RUBRICS_PER_STAGE, WEIGHTS
-from rubricem_env.judge.model.templates import (
-    PROPOSE,
-    SCORE,
-    SHIPPED_PROMPTS,
-    SYSTEM_PROMPTS,
-    read_judge_prompts,
-    repair_request,
-)
+from rubricem_env.judge.model.templates import PROPOSE, SCORE, SHIPPED_PROMPTS, read_judge_prompts
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt
 from tests.fakes import ScriptedModel, rubric
 
 
-@pytest.mark.parametrize("purpose", SYSTEM_PROMPTS)
+@pytest.mark.parametrize("purpose", SHIPPED_PROMPTS.systems)
 def test_no_variable_of_a_template_is_left_unfilled(purpose):
-    assert "$" not in SYSTEM_PROMPTS[purpose]
+    assert "$" not in SHIPPED_PROMPTS.systems[purpose]
 
 
 def test_the_scoring_prompt_states_the_scale():
     assert list_scores() == "0, 1 or 2"
-    assert f"- {FULL_SCORE}: the quality is fully there\n- 1: partly there\n- 0: absent" in SYSTEM_PROMPTS[SCORE]
-    assert SYSTEM_PROMPTS[SCORE].rstrip().endswith(f"the score as a whole number {list_scores()}.")
+    assert (
+        f"- {FULL_SCORE}: the quality is fully there\n- 1: partly there\n- 0: absent" in SHIPPED_PROMPTS.systems[SCORE]
+    )
+    assert SHIPPED_PROMPTS.systems[SCORE].rstrip().endswith(f"the score as a whole number {list_scores()}.")
 
 
 def test_the_proposing_prompt_states_the_counts_and_the_weights():
-    assert f"Aim at {RUBRICS_PER_STAGE} criteria" in SYSTEM_PROMPTS[PROPOSE]
-    assert f"and {RUBRICS_PER_ANSWER} for the answer" in SYSTEM_PROMPTS[PROPOSE]
-    assert SYSTEM_PROMPTS[PROPOSE].count("(1 minor, 2 important, 3 critical)") == 1
+    assert f"Aim at {RUBRICS_PER_STAGE} criteria" in SHIPPED_PROMPTS.systems[PROPOSE]
+    assert f"and {RUBRICS_PER_ANSWER} for the answer" in SHIPPED_PROMPTS.systems[PROPOSE]
+    assert SHIPPED_PROMPTS.systems[PROPOSE].count("(1 minor, 2 important, 3 critical)") == 1
     assert list(WEIGHTS) == [1, 2, 3]
 
 
 def test_a_repair_names_the_missing_indices():
-    assert "Missing or unusable: 2, 5." in repair_request([2, 5])
+    assert "Missing or unusable: 2, 5." in SHIPPED_PROMPTS.repair_request([2, 5])
 
 
 @pytest.fixture
