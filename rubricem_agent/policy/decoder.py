@@ -99,7 +99,7 @@ class RowDecoder:
         if self.device.type == "cpu":
             runs = [(run, range(run[0].row, run[-1].row + 1)) for run in _dense_runs(feeds)]
             return torch.cat([self._run(self._step(run, StepShape.of(run, rows))) for run, rows in runs])
-        # Few launches matter more than the copy of some rows' cache.
+        # One pass costs less than many, although it copies the cache of its rows.
         return self._run(self._step(feeds, StepShape.of(feeds, tuple(feed.row for feed in feeds))))
 
     def _run(self, step: RowStep) -> Tensor:
