@@ -133,10 +133,10 @@ def _convert(file: Path, folder: Path, packaged: PackagedModel | None) -> MadeMo
     disable_progress_bar()  # type: ignore[no-untyped-call]
     # transformers 5.24 keeps the blocks of the file, and cannot save them.
     settings = getattr(transformers, "GgufConfig", None)
-    whole: dict[str, Any] = {} if settings is None else {"quantization_config": settings(dequantize=True)}
+    unpacked: dict[str, Any] = {} if settings is None else {"quantization_config": settings(dequantize=True)}
     with boundary(ModelError, f"convert the weights of {file.resolve().name}"):
         model: Any = AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32, **whole
+            file.parent, gguf_file=file.name, dtype=torch.float32, **unpacked
         )
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.config.eos_token_id = tokenizer.eos_token_id
