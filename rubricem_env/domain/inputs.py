@@ -116,6 +116,10 @@ def validating(what: str, way_out: str = "", *, error: type[UsageError] = FileFo
         yield
     except ValidationError as cause:
         raise error(f"{what}: {first_problem(cause)} {way_out}".rstrip()) from cause
+    except UnicodeEncodeError as cause:
+        # A validator's message quoted a lone surrogate, which pydantic cannot carry.
+        broken = cause.object[cause.start : cause.end]
+        raise error(f"{what}: it holds the broken character {broken!r}. {way_out}".rstrip()) from cause
 
 
 def first_problem(error: ValidationError) -> str:

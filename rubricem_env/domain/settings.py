@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.domain.inputs import first_problem, suggest_name
+from rubricem_env.domain.inputs import suggest_name, validating
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -25,10 +25,8 @@ class _OneSentence(ModelMetaclass):
         unknown = next((key for key in settings if key not in known), None)
         if unknown is not None:
             raise ConfigError(f"{name} has no setting {unknown!r}; {suggest_name(unknown, known)}")
-        try:
+        with validating(f"{name} is refused", error=ConfigError):
             return super().__call__(**settings)
-        except ValidationError as cause:
-            raise ConfigError(f"{name} is refused, {first_problem(cause)}") from cause
 
 
 class Settings(Frozen, metaclass=_OneSentence):

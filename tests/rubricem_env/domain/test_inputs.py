@@ -1,6 +1,9 @@
 """What a person has written is read with one sentence for each failure."""
 
+from pathlib import Path
+
 import pytest
+from pydantic import BaseModel, field_validator
 
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import (
@@ -9,6 +12,7 @@ from rubricem_env.domain.inputs import (
     read_text,
     refuse_other_than_file,
     refuse_placeholders,
+    validating,
 )
 
 
@@ -59,3 +63,22 @@ def test_placeholders_are_ours_no_fewer_and_no_others():
         refuse_placeholders("it", ["question"], ["question", "answer"], sign="${}")
     with pytest.raises(ConfigError, match=r"the unknown placeholder \$answr; those of ours are: none"):
         refuse_placeholders("it", ["answr"], [], sign="${}")
+
+
+class Shelf(BaseModel):
+    """pydantic raises UnicodeEncodeError where a validator quotes half of a character."""
+
+    folder: Path
+
+    @field_validator("folder")
+    @classmethod
+    def refuse(cls, folder: Path) -> Path:
+        raise ValueError(f"{folder} has no pages")
+
+
+def test_half_of_a_character_is_refused_by_its_escape():
+    with (
+        pytest.raises(ConfigError, match=r"the shelf is refused: it holds the broken character '\\ud800'\."),
+        validating("the shelf is refused", error=ConfigError),
+    ):
+        Shelf.model_validate({"folder": "pages\ud800"})

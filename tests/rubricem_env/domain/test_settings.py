@@ -22,7 +22,7 @@ def test_a_call_with_what_is_no_setting_names_the_nearest_and_the_form():
         SearchLimits(max_call=3)
     with pytest.raises(ConfigError, match=r"SearchLimits takes its settings by name: SearchLimits\(max_calls=\.\.\.\)"):
         SearchLimits(3)
-    with pytest.raises(ConfigError, match=r"SearchLimits is refused, at max_calls: .*greater than or equal to 1"):
+    with pytest.raises(ConfigError, match=r"SearchLimits is refused: at max_calls: .*greater than or equal to 1"):
         SearchLimits(max_calls=0)
 
 
