@@ -88,10 +88,10 @@ class LineFollower(Generic[LineT]):
         way_out = f"Remove the folder {self.path.parent} to look at the rest of the run."
         with validating(f"{self.path} is not the record of a run: its first line does not name the format", way_out):
             header = Header.model_validate_json(first)
-        if header.record > RECORD_VERSION:
+        if header.record != RECORD_VERSION:
             raise FileFormatError(
-                f"{self.path} was recorded by a newer release (format {header.record}; this one reads up to "
-                f"{RECORD_VERSION}). Upgrade rubricem to look at this run."
+                f"{self.path} was recorded by another release (format {header.record}; this one reads format "
+                f"{RECORD_VERSION}). Look at this run with that release."
             )
         if header == self.header:
             return False

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rubricem_env.domain.inputs import validating
+from rubricem_records.files.packed_lines import PACKED, unpack_line
 from rubricem_records.rollouts.run_record import (
     GROUPS,
     RECORD_FOLDER,
@@ -52,8 +53,8 @@ class RunRecordReader:
         self._folder = run / RECORD_FOLDER
         self.lock = threading.RLock()
         """Held by whoever reads several things that must fit together."""
-        self._group_index = LineFollower(self._path(GROUPS, ".index"), GroupHead)
-        self._rollout_index = LineFollower(self._path(ROLLOUTS, ".index"), RolloutHead)
+        self._group_index = LineFollower(self._index(GROUPS), GroupHead)
+        self._rollout_index = LineFollower(self._index(ROLLOUTS), RolloutHead)
         self._forget()
 
     def _forget(self) -> None:
@@ -161,10 +162,10 @@ class RunRecordReader:
         return {name: [getattr(head, name) for head in heads] for name in _HEAD_FIELDS}
 
     def _read(self, kind: str, parse: type[Entry], at: int, size: int) -> Entry:
-        path = self._path(kind)
+        path = self._folder / f"{kind}{PACKED}"
         way_out = "If the run has just been resumed, look again in a moment."
         with validating(f"{path} has no whole line at byte {at}", way_out):
-            return parse.model_validate_json(read_bytes(path, at, size))
+            return parse.model_validate_json(unpack_line(read_bytes(path, at, size)))
 
-    def _path(self, kind: str, suffix: str = "") -> Path:
-        return self._folder / f"{kind}{suffix}.jsonl"
+    def _index(self, kind: str) -> Path:
+        return self._folder / f"{kind}.index.jsonl"

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 
 from rubricem_agent.data.chatml import ChatSample
 from rubricem_env.domain.reflection import Reflection
+from rubricem_records.files.packed_lines import read_packed
 
 ROOT = Path(__file__).parents[1]
 HUBS = ROOT / "docs" / "hubs"
@@ -96,11 +97,11 @@ def test_the_card_of_a_bank_names_the_fields_of_a_reflection():
 
 def test_the_card_of_trajectories_names_the_files_of_a_record():
     record = ROOT / "tests" / "samples" / "viewer_run" / "record"
-    assert fields_of("trajectories") == ["rollouts.jsonl", "groups.jsonl"]
+    assert fields_of("trajectories") == ["rollouts.jsonl.gz", "groups.jsonl.gz"]
     assert all((record / name).exists() for name in fields_of("trajectories"))
-    rollout = json.loads((record / "rollouts.jsonl").read_text(encoding="utf-8").split("\n", 1)[0])
+    rollout = json.loads(next(read_packed(record / "rollouts.jsonl.gz")))
     assert {"step", "place", "attempt", "rollout", "judged", "tokens", "returns", "advantages"} <= set(rollout)
-    group = json.loads((record / "groups.jsonl").read_text(encoding="utf-8").split("\n", 1)[0])
+    group = json.loads(next(read_packed(record / "groups.jsonl.gz")))
     assert {"step", "place", "rubrics", "active", "retired"} <= set(group)
 
 

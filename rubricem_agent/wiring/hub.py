@@ -25,7 +25,7 @@ CARD = "README.md"
 _SENT: Mapping[str, tuple[str, tuple[str, ...]]] = MappingProxyType(
     {
         MODEL: ("*.safetensors", ("config.json", "*.safetensors", "*.json", "*.jinja", "*.txt")),
-        "trajectories": ("rollouts.jsonl", ("rollouts.jsonl", "groups.jsonl")),
+        "trajectories": ("rollouts.jsonl.gz", ("rollouts.jsonl.gz", "groups.jsonl.gz")),
         "samples": (SAMPLES_FILE, (SAMPLES_FILE, REPORT_FILE)),
     }
 )

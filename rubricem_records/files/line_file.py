@@ -42,7 +42,10 @@ class LineFile:
         Raises:
             OSError: the disk refuses, or has no room for all of them; then none of them is left in the file.
         """
-        content = b"".join(line + b"\n" for line in lines)
+        return self.append_bytes(b"".join(line + b"\n" for line in lines))
+
+    def append_bytes(self, content: bytes) -> int:
+        """Write bytes in one piece, as `append` does."""
         if self._locked < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         file = self._locked if self._locked >= 0 else os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

@@ -4,8 +4,10 @@ A row is a trajectory, a rollout, a line of a run's record, a line of an evaluat
 run's folder, an evaluation's folder, a folder of files, or a file of one row or of one a line.
 """
 
+import gzip
 import json
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +20,7 @@ from rubricem_env.domain.trajectory import load_trajectory
 from rubricem_records.evaluations.logs import AnswerRecord, CaseKey, VerdictRecord
 from rubricem_records.evaluations.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_records.files.journal import Journal
+from rubricem_records.files.packed_lines import PACKED, read_packed
 from rubricem_records.rollouts.atif import AtifTrajectory, own_attempt
 from rubricem_records.rollouts.foreign_atif import foreign_attempt
 from rubricem_records.rollouts.recorded_attempt import RecordedAttempt, unjudged
@@ -92,7 +95,7 @@ def read_attempts(source: Path) -> Iterator[RecordedAttempt]:
     Raises:
         FileFormatError: it holds none, or a line of it is damaged.
     """
-    record = next((folder for folder in (source / RECORD_FOLDER, source) if _lines_of(folder, ROLLOUTS).exists()), None)
+    record = next((folder for folder in (source / RECORD_FOLDER, source) if _lines_of(folder, ROLLOUTS)), None)
     if record is not None:
         yield from _recorded(record)
     elif (source / ANSWERS_FILE).exists():
@@ -101,8 +104,8 @@ def read_attempts(source: Path) -> Iterator[RecordedAttempt]:
         files = sorted((file for file in source.glob("*.json") if is_attempt(file)), key=_numbers_of)
         if not files:
             raise FileFormatError(
-                f"{source} holds no attempts: no {RECORD_FOLDER}/{ROLLOUTS}.jsonl, no {ANSWERS_FILE} and no trajectory "
-                "in a .json file. Give the folder of a run or of an evaluation, or a file of trajectories."
+                f"{source} holds no attempts: no {RECORD_FOLDER}/{ROLLOUTS}{PACKED}, no {ANSWERS_FILE} and no "
+                "trajectory in a .json file. Give the folder of a run or of an evaluation, or a file of trajectories."
             )
         for file in files:
             yield from read_file(file).values()
@@ -128,14 +131,15 @@ def read_rows(file: Path) -> dict[int, str]:
         FileFormatError: the file cannot be read, or is too large.
     """
     refuse_other_than_file(file, "file of trajectories")
-    size = file.stat().st_size if file.exists() else 0
-    if size > LARGEST_FILE:
-        raise FileFormatError(
-            f"{file} has {size:,} bytes; a file of trajectories has at most {LARGEST_FILE:,}. Split it by lines."
-        )
     try:
-        text = file.read_text(encoding="utf-8", errors="surrogatepass")
-    except (OSError, UnicodeDecodeError) as cause:
+        with (gzip.open if file.name.endswith(PACKED) else open)(file, "rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise FileFormatError(
+                f"{file} has more than {LARGEST_FILE:,} bytes, the most of a file of trajectories. Split it by lines."
+            )
+        text = content.decode(encoding="utf-8", errors="surrogatepass")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as cause:
         raise FileFormatError(f"cannot read {file}: {cause}. Give the path of a trajectory file.") from cause
     # Not splitlines: a line separator such as U+2028 may stand inside a JSON string.
     rows = {number: row for number, row in enumerate(text.split("\n"), start=1) if row.strip()}
@@ -177,15 +181,13 @@ def _answered(folder: Path) -> Iterator[RecordedAttempt]:
             yield attempt
 
 
-def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
+def _lines(file: Path | None) -> Iterator[tuple[str, bytes]]:
     """The whole lines of a file, each after its place; a last line that a run is still writing is not whole."""
-    if not file.exists():
+    if file is None:
         return
     refuse_other_than_file(file, "record")
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.endswith(b"\n"):
-                yield f"{file}, line {number}", line
+    for number, line in enumerate(read_packed(file), start=1):
+        yield f"{file}, line {number}", line
 
 
 def _numbers_of(file: Path) -> tuple[list[int], str]:
@@ -193,8 +195,9 @@ def _numbers_of(file: Path) -> tuple[list[int], str]:
     return [int(number) for number in re.findall(r"[0-9]{1,9}", file.stem)], file.name
 
 
-def _lines_of(folder: Path, kind: str) -> Path:
-    return folder / f"{kind}.jsonl"
+def _lines_of(folder: Path, kind: str) -> Path | None:
+    """A file of a record, as it is written or unpacked by hand."""
+    return next((file for end in (PACKED, ".jsonl") if (file := folder / f"{kind}{end}").exists()), None)
 
 
 def _object(text: str) -> tuple[Mapping[str, Any], str]:

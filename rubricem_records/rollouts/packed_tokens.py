@@ -19,7 +19,8 @@ _LARGEST = float(np.finfo(np.float16).max)
 class PackedTokens(Frozen):
     """All tokens of one rollout in a few bytes each, to display and not to train on: float16 keeps three digits.
 
-    Ids are little-endian int32 and log-probabilities float16, both in base64; stages are runs of equal ones.
+    Ids are decimal with commas between, in which repeated tokens compress like repeated text; log-probabilities are
+    float16 in base64; stages are runs of equal ones.
     """
 
     length: Annotated[int, Field(ge=0)]
@@ -36,17 +37,17 @@ class PackedTokens(Frozen):
             FileFormatError: they are not all of the length that is named.
         """
         try:
-            ids = np.frombuffer(base64.b64decode(self.ids, validate=True), dtype="<i4")
+            ids = np.array([int(token) for token in self.ids.split(",") if self.ids], dtype=np.int32)
             logprobs = np.frombuffer(base64.b64decode(self.logprobs, validate=True), dtype="<f2")
             stages = np.repeat(
                 np.array([stage for stage, _ in self.runs], dtype=np.int8), [count for _, count in self.runs]
             )
-        except (binascii.Error, ValueError) as cause:
+        except (binascii.Error, ValueError, OverflowError) as cause:
             raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
         if {len(ids), len(logprobs), len(stages)} != {self.length}:
             sizes = f"{len(ids)}, {len(logprobs)} and {len(stages)}"
             raise FileFormatError(f"the packed tokens of a rollout name {self.length} tokens and hold {sizes}.")
-        return ids.astype(np.int32), stages, logprobs.astype(np.float16)
+        return ids, stages, logprobs.astype(np.float16)
 
 
 def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
@@ -55,11 +56,7 @@ def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
     return PackedTokens(
         length=len(tokens.ids),
         prompt_length=tokens.prompt_length,
-        ids=_encode(np.array(tokens.ids, dtype="<i4")),
-        logprobs=_encode(logprobs.astype("<f2")),
+        ids=",".join(map(str, tokens.ids)),
+        logprobs=base64.b64encode(logprobs.astype("<f2").tobytes()).decode("ascii"),
         runs=tuple((stage, len(list(run))) for stage, run in groupby(tokens.stage_ids)),
     )
-
-
-def _encode(column: npt.NDArray[np.generic]) -> str:
-    return base64.b64encode(column.tobytes()).decode("ascii")

@@ -1,16 +1,16 @@
 """The record of a run for the viewer: rollouts with their judgements, rubrics step by step, and the bank.
 
     record/
-      groups.jsonl     a line for each question of each step: rubrics in use, new and retired, lessons shown
-      rollouts.jsonl   a line for each attempt: the trajectory, its judgement, its credit, its tokens
+      groups.jsonl.gz    a line for each question of each step: rubrics in use, new and retired, lessons shown
+      rollouts.jsonl.gz  a line for each attempt: the trajectory, its judgement, its credit, its tokens
       groups.index.jsonl, rollouts.index.jsonl
-                       a short line for each of those: its position in the file, and what a list shows of it
-      lessons.jsonl    a line for each change of the bank: the item at that time, with its vector
-      vocabulary.json  the text of each token id
+                         a short line for each of those: its position in the file, and what a list shows of it
+      lessons.jsonl      a line for each change of the bank: the item at that time, with its vector
+      vocabulary.json    the text of each token id
 
-The first line of an index names the format and the recording; a resumed run removes what it repeats and gives the
-recording a new name. Readers take complete lines only. The index is written after what it points to. Nothing here is
-needed to train or to resume.
+Of the first two each line is compressed by itself (`files/packed_lines.py`). The first line of an index names the
+format and the recording; a resumed run removes what it repeats and gives the recording a new name. Readers take
+complete lines only. The index is written after what it points to. Nothing here is needed to train or to resume.
 """
 
 from typing import Annotated, TypeVar
@@ -25,7 +25,7 @@ from rubricem_records.bank.bank_items import BankItem
 from rubricem_records.rollouts.packed_tokens import PackedTokens
 from rubricem_records.rollouts.rollouts import Rollout
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 RECORD_FOLDER = "record"
 
@@ -117,7 +117,7 @@ class GroupHead(Frozen):
     at: Count
     """The byte at which its line begins."""
     size: Count
-    """Bytes of the line, without the line break."""
+    """Bytes of the compressed line."""
     step: Count
     place: Count
     query_key: Text

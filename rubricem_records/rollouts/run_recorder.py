@@ -13,6 +13,8 @@ from rubricem_env.domain.errors import UsageError
 from rubricem_records.bank.bank_items import StoredItem
 from rubricem_records.files.atomic_files import write_atomic, writing
 from rubricem_records.files.line_file import LineFile
+from rubricem_records.files.packed_lines import PACKED, pack_line
+from rubricem_records.rollouts.record_settings import WHOLE, RecordSettings
 from rubricem_records.rollouts.run_record import (
     GROUPS,
     LESSONS,
@@ -32,8 +34,9 @@ from rubricem_records.rollouts.run_record import (
 class RunRecorder:
     """The record of one run, in its folder. One process writes it at a time; any number may read meanwhile."""
 
-    def __init__(self, folder: Path, *, switch: str = "record=false") -> None:
+    def __init__(self, folder: Path, *, sampled: RecordSettings = WHOLE, switch: str = "record=false") -> None:
         self._folder = folder
+        self._sampled = sampled
         self._switch = switch
         """How the run is told to keep none."""
         self._way_out = f"Make room, or train with {switch}."
@@ -46,7 +49,7 @@ class RunRecorder:
         `embedder` is the bank's, by name.
 
         Raises:
-            UsageError: the folder cannot be written, or a line in it cannot be read.
+            UsageError: the folder cannot be written, another release recorded in it, or a line in it cannot be read.
         """
         header = Header(record=RECORD_VERSION, name=secrets.token_hex(8))
         with writing(self._folder, self._way_out):
@@ -54,9 +57,11 @@ class RunRecorder:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 for kind in (ROLLOUTS, GROUPS):
                     self._cut(kind, step, header)
-                kept = [line for line in _lines(self._path(LESSONS)) if json.loads(line)["step"] <= step]
+                kept = [line for line in _lines(self._lessons) if json.loads(line)["step"] <= step]
                 self.bank_revision = max((json.loads(line)["item"]["revision"] for line in kept), default=0)
-                _replace(self._path(LESSONS), header.model_copy(update={"embedder": embedder}), kept)
+                _replace(self._lessons, header.model_copy(update={"embedder": embedder}), kept)
+            except UsageError:
+                raise
             except (ValueError, KeyError, TypeError, RecursionError) as cause:
                 raise UsageError(
                     f"a line of the record {self._folder} cannot be read, so it cannot be resumed. Move that folder "
@@ -64,14 +69,15 @@ class RunRecorder:
                 ) from cause
 
     def record_step(self, entries: Iterable[tuple[GroupEntry, Sequence[RolloutEntry]]]) -> None:
-        """Append the groups of a step with their rollouts.
+        """Append the groups of a step with their rollouts, as far as the settings keep them.
 
         Raises:
             UsageError: the disk refuses.
         """
         for group, rollouts in entries:
-            self._append(GROUPS, [group], group_head)
-            self._append(ROLLOUTS, rollouts, rollout_head)
+            if group.step % self._sampled.every == 0:
+                self._append(GROUPS, [group], group_head)
+                self._append(ROLLOUTS, self._sampled.choose(rollouts), rollout_head)
 
     def record_lessons(self, changed: Sequence[StoredItem], *, step: int) -> None:
         """Append what has changed in the bank: `bank.contents(since=recorder.bank_revision)`."""
@@ -79,7 +85,8 @@ class RunRecorder:
             LessonLine(step=step, item=item, vector=base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii"))
             for item, vector in changed
         ]
-        self._write(self._path(LESSONS), [line.model_dump_json().encode() for line in lines])
+        with writing(self._folder, self._way_out):
+            LineFile(self._lessons).append([line.model_dump_json().encode() for line in lines])
         self.bank_revision = max([self.bank_revision, *(line.item.revision for line in lines)])
 
     def record_vocabulary(self, texts: Callable[[], Sequence[str]]) -> None:
@@ -87,21 +94,18 @@ class RunRecorder:
         path = self._folder / VOCABULARY_FILE
         if not path.exists():
             content = json.dumps(texts(), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-            write_atomic(path, content)
+            with writing(self._folder, self._way_out):
+                write_atomic(path, content)
 
     def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
-        lines = [entry.model_dump_json().encode() for entry in entries]
-        at = self._write(self._path(kind), lines)
-        heads = []
-        for entry, line in zip(entries, lines, strict=True):
-            heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
-            at += len(line) + 1
-        self._write(self._index(kind), heads)
-
-    def _write(self, path: Path, lines: Sequence[bytes]) -> int:
-        """Append whole lines; returns the byte at which they begin."""
+        packed = [pack_line(entry.model_dump_json().encode()) for entry in entries]
         with writing(self._folder, self._way_out):
-            return LineFile(path).append(lines)
+            at = LineFile(self._data(kind)).append_bytes(b"".join(packed))
+            heads = []
+            for entry, line in zip(entries, packed, strict=True):
+                heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
+                at += len(line)
+            LineFile(self._index(kind)).append(heads)
 
     def _cut(self, kind: str, step: int, header: Header) -> None:
         """Keep the lines up to `step`, in the data and in its index."""
@@ -112,26 +116,36 @@ class RunRecorder:
             if fields["step"] > step:
                 break
             kept.append(line)
-            end = fields["at"] + fields["size"] + 1
-        with self._path(kind).open("ab") as file:
+            end = fields["at"] + fields["size"]
+        with self._data(kind).open("ab") as file:
             file.truncate(end)
         _replace(self._index(kind), header, kept)
 
-    def _path(self, kind: str) -> Path:
-        return self._folder / f"{kind}.jsonl"
+    @property
+    def _lessons(self) -> Path:
+        return self._folder / f"{LESSONS}.jsonl"
+
+    def _data(self, kind: str) -> Path:
+        return self._folder / f"{kind}{PACKED}"
 
     def _index(self, kind: str) -> Path:
         return self._folder / f"{kind}.index.jsonl"
 
 
 def _lines(path: Path) -> list[str]:
-    """The whole lines after the first; nothing of a file that is not there, or that another format wrote."""
+    """The whole lines after the first; nothing of a file that is not there, or that is no part of a record."""
     try:
         text = path.read_text(encoding="utf-8")
-        header, *rest = text[: text.rfind("\n") + 1].split("\n")[:-1] or [""]
-        return rest if Header.model_validate_json(header).record == RECORD_VERSION else []
+        first, *rest = text[: text.rfind("\n") + 1].split("\n")[:-1] or [""]
+        header = Header.model_validate_json(first)
     except (FileNotFoundError, UnicodeDecodeError, ValidationError):
         return []
+    if header.record != RECORD_VERSION:
+        raise UsageError(
+            f"{path} has format {header.record}, and this release records in format {RECORD_VERSION}. Move the folder "
+            f"{path.parent} away, and the same command begins a new one at its step."
+        )
+    return rest
 
 
 def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:

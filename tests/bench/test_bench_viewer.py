@@ -193,7 +193,7 @@ def test_memory_of_a_run_grows_by_its_index_alone(run, tmp_path):
 
     bytes_each = (held_by(run) - held_by(small)) / (ROLLOUTS - 1_000)
 
-    data = (run / "record" / "rollouts.jsonl").stat().st_size / ROLLOUTS
+    data = (run / "record" / "rollouts.jsonl.gz").stat().st_size / ROLLOUTS
     print(f"{bytes_each:.0f} bytes in memory for each rollout; {data:.0f} on disk")  # noqa: T201
     assert bytes_each < 400
 

@@ -6,6 +6,7 @@ import pytest
 
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.testing.judges import ANSWER, attempt, careless, policy
+from rubricem_records.files.packed_lines import pack_line, read_packed
 
 PATH = "/trajectories"
 
@@ -187,23 +188,31 @@ def test_a_resumed_run_shows_what_it_did_again_and_not_what_it_did_first(recordi
     assert page["rows"][0]["mean"] == 1.0
 
 
-def test_a_record_of_a_newer_release_is_refused_with_a_sentence(recording, get):
+def test_a_record_of_another_release_is_refused_with_a_sentence(recording, get):
     recording.add()
     index = recording.folder / "record" / "groups.index.jsonl"
-    index.write_bytes(index.read_bytes().replace(b'"record":1', b'"record":2,"more":[]'))
+    index.write_bytes(index.read_bytes().replace(b'"record":2', b'"record":3,"more":[]'))
 
     card = get("")["card"]
     refused = get(PATH, expect=409)["message"]
 
     assert card["state"] == "unreadable"
     assert card["problem"] == refused
-    assert "newer release (format 2" in refused
+    assert "another release (format 3" in refused
 
 
 def test_a_rollout_of_a_newer_release_is_refused_alone(recording, get):
     recording.add()
-    data = recording.folder / "record" / "rollouts.jsonl"
-    data.write_bytes(data.read_bytes().replace(b'"rollout":{"version":1', b'"rollout":{"version":9', 1))
+    folder = recording.folder / "record"
+    (first, *others), index = read_packed(folder / "rollouts.jsonl.gz"), folder / "rollouts.index.jsonl"
+    newer = pack_line(first.rstrip().replace(b'"rollout":{"version":1', b'"rollout":{"version":9'))
+    end = (folder / "rollouts.jsonl.gz").stat().st_size
+    with (folder / "rollouts.jsonl.gz").open("ab") as data:
+        data.write(newer)
+    header, head, *heads = index.read_text().splitlines()
+    moved = json.dumps({**json.loads(head), "at": end, "size": len(newer)}, separators=(",", ":"))
+    index.write_text("\n".join((header, moved, *heads)) + "\n")
+    assert len(others) == 2
 
     assert "version" in get(f"{PATH}/1-0-0", expect=409)["message"]
     assert get(f"{PATH}/1-0-1")["row"]["id"] == "1-0-1"

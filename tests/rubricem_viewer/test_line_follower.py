@@ -17,14 +17,14 @@ def path(tmp_path):
 
 
 def test_a_removed_record_is_forgotten_and_a_new_one_read_from_its_start(path):
-    path.write_text('{"record":1,"name":"a"}\n' + line(1))
+    path.write_text('{"record":2,"name":"a"}\n' + line(1))
     follower = LineFollower(path, GroupHead)
     follower.read()
     path.unlink()
     gone = follower.read()
-    path.write_text('{"record":1,"na')
+    path.write_text('{"record":2,"na')
     begun = follower.read()
-    path.write_text('{"record":1,"name":"b"}\n' + line(7))
+    path.write_text('{"record":2,"name":"b"}\n' + line(7))
 
     assert (gone, begun) == (([], True), ([], False))
     assert [one.step for _, one in follower.read()[0]] == [7]

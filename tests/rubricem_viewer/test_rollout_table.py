@@ -69,7 +69,7 @@ def head(attempt, **more):
 def write_index(run, kind, lines):
     folder = run / "record"
     folder.mkdir(exist_ok=True)
-    (folder / f"{kind}.index.jsonl").write_text("".join(f"{one}\n" for one in ('{"record":1,"name":"a"}', *lines)))
+    (folder / f"{kind}.index.jsonl").write_text("".join(f"{one}\n" for one in ('{"record":2,"name":"a"}', *lines)))
 
 
 def group(step):

@@ -17,6 +17,7 @@ from rubricem_env.domain.base import PositiveCount
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
+from rubricem_records.rollouts.record_settings import WHOLE, Recorded
 
 from ..lora import LoraSettings
 from ..settings import RecipeSettings
@@ -118,8 +119,10 @@ class LocalConfig(RecipeSettings):
     compare_gradients_every: Annotated[int, Field(ge=0, exclude=True)] = 0
     """Steps between measurements of the cosine between the two phases' gradients, which cost as much as the updates;
     0 for none. It changes no update, so a resumed run may change it."""
-    record: Annotated[bool, Field(exclude=True)] = True
-    """Record rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
+    record: Annotated[Recorded, Field(exclude=True)] = WHOLE
+    """Record rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training. true
+    records all, `{every: 10, attempts: 2}` two attempts of each group in every tenth step, false nothing.
+    """
     probe: Annotated[bool, Field(exclude=True)] = True
     """Ask judges and search engine for one token before the first step."""
     watch: Annotated[WatchSettings, Field(exclude=True)] = WatchSettings()

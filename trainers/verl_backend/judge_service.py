@@ -348,7 +348,8 @@ class JudgeService(SharedLimits):
 
     async def begin_record(self, run: Path, step: int) -> None:
         """Begin to record groups in the run's folder, after `step`."""
-        recorder = RunRecorder(run / RECORD_FOLDER, switch="rubricem.record=false")
+        assert self.settings.record is not None, "the trainer asks for a record only where the settings keep one"
+        recorder = RunRecorder(run / RECORD_FOLDER, sampled=self.settings.record, switch="rubricem.record=false")
         await asyncio.to_thread(begin_record, recorder, step, tokenizer=self.tokenizer, bank=self.bank)
         self._recorder = recorder
 

@@ -22,6 +22,7 @@ from rubricem_env.domain.settings import Settings
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
+from rubricem_records.rollouts.record_settings import WHOLE, Recorded
 
 from ..settings import RecipeSettings
 
@@ -104,8 +105,10 @@ class VerlSettings(RecipeSettings):
     """When the run counts as lost and stops."""
     evicted_limit: Annotated[float, Field(ge=0)] = 0.2
     """Groups of a step that veRL may evict and replace, as a share of the step; more of them stop the run."""
-    record: bool = True
-    """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training."""
+    record: Recorded = WHOLE
+    """Keep rollouts, judgements, rubrics and bank step by step for `rubricem view`; changes nothing in training. true
+    keeps all, `{every: 10, attempts: 2}` two attempts of each group in every tenth step, false nothing.
+    """
 
     @model_validator(mode="after")
     def _is_complete(self) -> "VerlSettings":

@@ -17,6 +17,7 @@ from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import query_key
+from rubricem_records.files.packed_lines import PACKED, read_packed
 from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
 from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_records.runs.log_lines import EvaluationLine
@@ -124,7 +125,7 @@ def _fill_bank(folder: Path) -> None:
 
 
 def _record(kind: str) -> list[str]:
-    return (SAMPLE / "record" / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line.decode() for line in read_packed(SAMPLE / "record" / f"{kind}{PACKED}")]
 
 
 def _change(path: Path, **settings: Any) -> None:

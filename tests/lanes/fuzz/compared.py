@@ -1,5 +1,6 @@
 """Compares the files of two runs field by field, to the last digit."""
 
+import gzip
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
+
+from rubricem_records.files.packed_lines import PACKED
 
 CLOCK = ("seconds", "time", "wall", "began", "ended", "created", "at", "size", "num_bytes", "sha256", "out")
 """What a clock or the place of the folder gives, and offsets and hashes of files that hold such numbers."""
@@ -29,8 +32,8 @@ def differences(whole: Path, parts: Path, names: Sequence[str]) -> list[str]:
 
 def read(path: Path) -> Any:
     """The content as JSON values and arrays."""
-    if path.suffix == ".jsonl":
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if path.name.endswith((".jsonl", PACKED)):
+        lines = [json.loads(line) for line in (gzip.open if path.suffix == ".gz" else open)(path)]
         # The first line of a record has a name that was drawn for it.
         return [line | {"name": ""} if "record" in line else line for line in lines]
     if path.suffix == ".json":

@@ -54,8 +54,8 @@ def kill_training(folder: Path, rng: np.random.Generator, kills: int) -> str:
     kill_and_resume(config, folder, rng, steps=steps, kills=kills, again=Forked)
     names = (
         "metrics.jsonl",
-        "rollouts.jsonl",
-        "groups.jsonl",
+        "rollouts.jsonl.gz",
+        "groups.jsonl.gz",
         "lessons.jsonl",
         "*.safetensors",
         "*.npz",

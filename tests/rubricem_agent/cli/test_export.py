@@ -1,6 +1,7 @@
 """`rubricem export atif` as its user meets it, and what reads the files back."""
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rubricem_agent.cli.shown_run import open_shown_run
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.trajectory import dump_trajectory
 from rubricem_env.testing.judges import attempt, careless
+from rubricem_records.files.packed_lines import read_packed
 from rubricem_records.rollouts.attempts import read_attempts
 
 RUN = Path(__file__).parents[2] / "samples" / "viewer_run"
@@ -35,8 +37,7 @@ def test_each_attempt_is_one_file_by_the_name_that_the_viewer_gives_it(exported)
 def test_judge_and_inspect_read_the_files_and_the_record_they_were_made_of(exported, tmp_path):
     group = sorted(exported.glob("1-0-*.json"))
     lines = tmp_path / "group.jsonl"
-    record = (RUN / "record" / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
-    lines.write_text("\n".join(record[: len(group)]), encoding="utf-8")
+    lines.write_bytes(b"".join(islice(read_packed(RUN / "record" / "rollouts.jsonl.gz"), len(group))))
     judged = [json.loads(run("judge", "--json", *files).stdout) for files in (group, [lines])]
     assert len(judged[0]["trajectories"]) == len(group)
     from_files, from_lines = ([one["stages"] for one in found["trajectories"]] for found in judged)

@@ -139,7 +139,10 @@ def test_the_bank_of_a_checkpoint_is_sent_as_the_lines_of_an_export(run: Path) -
 
 
 def test_a_record_and_teacher_data_are_known_by_their_files(tmp_path: Path) -> None:
-    for kind, names in {"trajectories": ("rollouts.jsonl", "groups.jsonl"), "samples": ("samples.jsonl",)}.items():
+    for kind, names in {
+        "trajectories": ("rollouts.jsonl.gz", "groups.jsonl.gz"),
+        "samples": ("samples.jsonl",),
+    }.items():
         folder = tmp_path / kind
         folder.mkdir()
         for name in (*names, "journal.jsonl"):

@@ -33,6 +33,7 @@ from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.offline import query_of
+from rubricem_records.files.packed_lines import read_packed
 from rubricem_records.rollouts.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.run_recorder import RunRecorder
@@ -272,7 +273,7 @@ def test_a_group_is_recorded_under_the_step_that_took_it(bank, tmp_path):
     group = credited([rollout("a"), rollout("b")], judgement(1.0, 0.0)).taken(5, 2)
     record_groups(recorder, [group], bank=bank, step=5)
     assert {(entry.step, entry.place) for entry in (group.group, *group.rollouts)} == {(5, 2)}
-    assert (tmp_path / "rollouts.jsonl").read_text().count("\n") == 2
+    assert len(list(read_packed(tmp_path / "rollouts.jsonl.gz"))) == 2
     # The bank's one item is in the record, and is not written again.
     assert recorder.bank_revision == 1
     record_groups(None, [group], bank=bank, step=5)

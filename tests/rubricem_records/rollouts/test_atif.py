@@ -21,6 +21,7 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import attempt
 from rubricem_records.evaluations.logs import AnswerRecord, VerdictRecord
+from rubricem_records.files.packed_lines import read_packed
 from rubricem_records.rollouts.atif import dump_atif, to_atif
 from rubricem_records.rollouts.attempt_run import write_attempt_run
 from rubricem_records.rollouts.attempts import LARGEST_FILE, load_attempt, of_answer, read_attempts
@@ -256,7 +257,7 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path):
 def test_every_kind_of_row_is_an_attempt(tmp_path):
     rollout = next(read_attempts(RUN)).entry.rollout
     answer = AnswerRecord(id="1", epoch=0, trajectory=rollout.trajectory)
-    entry = (RUN / "record" / "rollouts.jsonl").read_text(encoding="utf-8").split("\n")[0]
+    entry = next(read_packed(RUN / "record" / "rollouts.jsonl.gz")).decode().rstrip()
     rows = [dump_trajectory(rollout.trajectory), rollout.model_dump_json(), answer.model_dump_json(), entry]
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(rows), encoding="utf-8")

@@ -12,6 +12,8 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.testing.judges import attempt, careless
+from rubricem_records.files.packed_lines import pack_line, read_packed, unpack_line
+from rubricem_records.rollouts.record_settings import RecordSettings
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.run_record import GroupEntry, GroupHead, Header, RolloutEntry, RolloutHead
 from rubricem_records.rollouts.run_recorder import RunRecorder
@@ -48,13 +50,13 @@ def record(recorder, *steps):
 
 def heads(folder, name, kind):
     header, *lines = (folder / f"{name}.index.jsonl").read_bytes().splitlines()
-    assert Header.model_validate_json(header).record == 1
+    assert Header.model_validate_json(header).record == 2
     return [kind.model_validate_json(line) for line in lines]
 
 
 def pointed_at(folder, name, head):
-    content = (folder / f"{name}.jsonl").read_bytes()
-    return content[head.at : head.at + head.size]
+    content = (folder / f"{name}.jsonl.gz").read_bytes()
+    return unpack_line(content[head.at : head.at + head.size])
 
 
 def test_every_line_of_the_index_points_at_a_whole_line_of_its_file(recorder, tmp_path):
@@ -95,14 +97,14 @@ def test_a_resume_cuts_off_what_is_done_again_and_names_the_recording_anew(recor
     record(again, 2)
 
     assert [head.step for head in heads(tmp_path, "groups", GroupHead)] == [1, 2]
-    assert len((tmp_path / "rollouts.jsonl").read_bytes().splitlines()) == 4
+    assert len(list(read_packed(tmp_path / "rollouts.jsonl.gz"))) == 4
     assert (tmp_path / "rollouts.index.jsonl").read_bytes().splitlines()[0] != before
 
 
 def test_a_line_that_a_kill_left_without_its_index_is_cut_off(recorder, tmp_path):
     record(recorder, 1)
-    with (tmp_path / "rollouts.jsonl").open("ab") as file:
-        file.write(b'{"step": 1, "half')
+    with (tmp_path / "rollouts.jsonl.gz").open("ab") as file:
+        file.write(pack_line(b'{"step": 1}')[:20])
     with (tmp_path / "rollouts.index.jsonl").open("ab") as file:
         file.write(b'{"at": 12')
 
@@ -119,7 +121,7 @@ def test_a_run_from_the_start_forgets_an_earlier_one(recorder, tmp_path):
     recorder.begin(0, embedder="hashing-512")
 
     assert heads(tmp_path, "rollouts", RolloutHead) == []
-    assert (tmp_path / "rollouts.jsonl").read_bytes() == b""
+    assert (tmp_path / "rollouts.jsonl.gz").read_bytes() == b""
 
 
 def test_lessons_are_written_when_they_change_and_once(recorder, tmp_path):
@@ -155,3 +157,28 @@ def test_a_record_with_a_broken_line_is_refused_with_a_way_out(tmp_path):
 
     with pytest.raises(UsageError, match=r"Move that folder away.*record=false"):
         RunRecorder(tmp_path).begin(1, embedder="x")
+
+
+def test_a_sample_records_every_nth_step_and_attempts_spread_over_the_group(tmp_path):
+    made = RunRecorder(tmp_path, sampled=RecordSettings(every=2, attempts=2))
+    made.begin(0, embedder="hashing-512")
+
+    for step in (1, 2, 3, 4):
+        made.record_step([(group(step), [rollout(step, number, attempt()) for number in range(5)])])
+
+    # Of five attempts the two at 0 * 5 // 2 = 0 and 1 * 5 // 2 = 2.
+    found = [(head.step, head.attempt) for head in heads(tmp_path, "rollouts", RolloutHead)]
+    assert found == [(2, 0), (2, 2), (4, 0), (4, 2)]
+    assert [head.step for head in heads(tmp_path, "groups", GroupHead)] == [2, 4]
+
+
+def test_a_record_of_another_format_is_left_as_it_is(recorder, tmp_path):
+    record(recorder, 1)
+    index = tmp_path / "rollouts.index.jsonl"
+    index.write_bytes(index.read_bytes().replace(b'"record":2', b'"record":1', 1))
+    before = (tmp_path / "rollouts.jsonl.gz").read_bytes()
+
+    with pytest.raises(UsageError, match=r"format 1, and this release records in format 2\. Move the folder"):
+        RunRecorder(tmp_path).begin(0, embedder="hashing-512")
+
+    assert (tmp_path / "rollouts.jsonl.gz").read_bytes() == before

@@ -20,6 +20,7 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.world.judge import JudgeKnobs
+from rubricem_records.files.packed_lines import PACKED, read_packed
 from rubricem_records.files.run_lock import lock_folder
 from rubricem_records.files.trimming import trim_log
 from rubricem_records.rollouts.run_record import RECORD_FOLDER, ROLLOUTS
@@ -58,7 +59,7 @@ def test_a_run_meets_each_question_twice_and_grades_itself_before_and_after(conf
 def test_a_run_without_repeats_meets_new_questions_at_every_step_and_reflects_on_all(config):
     rows = run(config.model_copy(update={"repeats": False}))
     assert [row.get("encounter") for row in rows] == [None, "new", "new", None]
-    recorded = (config.out / RECORD_FOLDER / f"{ROLLOUTS}.jsonl").read_text().splitlines()
+    recorded = list(read_packed(config.out / RECORD_FOLDER / f"{ROLLOUTS}{PACKED}"))
     assert len({json.loads(line)["rollout"]["trajectory"]["question"] for line in recorded}) == 2
 
 
@@ -112,7 +113,7 @@ def test_with_drafts_on_threads_a_resumed_run_has_the_same_digits_to_the_last(tm
     rows = [row for row in run(whole) if "encounter" in row]
     run(parts.model_copy(update={"steps": 1}))
     assert [row for row in run(parts) if "encounter" in row] == rows
-    recorded = [(one.out / RECORD_FOLDER / f"{ROLLOUTS}.jsonl").read_text() for one in (whole, parts)]
+    recorded = [(one.out / RECORD_FOLDER / f"{ROLLOUTS}{PACKED}").read_bytes() for one in (whole, parts)]
     assert recorded[0] == recorded[1]
 
 

@@ -89,8 +89,8 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
     )
 
 
-_RECORDED_BYTES = 13.5
-"""Of the record, for each token of an attempt: eight of its id and probability, the rest text and judgement."""
+_RECORDED_BYTES = 4.0
+"""Of the compressed record, for each token of an attempt: two of its id and probability, two of text and judgement."""
 
 
 class DiskPlan(NamedTuple):
@@ -106,7 +106,10 @@ def plan_disk(shape: RunShape, model: ModelShape, assumed: Assumptions) -> DiskP
     """What the whole run leaves on the disk."""
     saved = max(1, shape.steps // shape.save_every) if shape.save_every > 0 else 0
     kept = min(saved, shape.kept_checkpoints or saved) + 1 if saved else 0
-    recorded = shape.settings.record * shape.steps * shape.attempts * assumed.in_the_largest_step.sequence
+    sampled, recorded = shape.settings.record, 0.0
+    if sampled is not None:
+        attempts = shape.questions * min(shape.group_size, sampled.attempts or shape.group_size)
+        recorded = shape.steps // sampled.every * attempts * assumed.in_the_largest_step.sequence
     return DiskPlan(kept * plan_memory(shape, model, assumed).checkpoint_gib, recorded * _RECORDED_BYTES / GIB)
 
 

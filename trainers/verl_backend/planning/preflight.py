@@ -206,7 +206,7 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
         yield "memory", f"{host:.0f} GiB in this node; offloading needs {memory.host_gib:.0f}", remedy
     if (free := machine.free_gib(shape.folder)) < sum(disk):
         remedy = "make room, set trainer.default_local_dir, keep fewer with trainer.max_actor_ckpt_to_keep, or set "
-        remedy += "rubricem.record=false"
+        remedy += "rubricem.record=false, or a sample: 'rubricem.record={every: 10}'"
         state = f"{free:.0f} GiB free for {shape.folder}; checkpoints need {disk.checkpoints:.0f}"
         yield "disk", f"{state}, the run's record {disk.record:.0f}", remedy
 
