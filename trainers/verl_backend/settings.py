@@ -147,9 +147,12 @@ def read_section(section: object) -> VerlSettings:
 
 
 def relative_paths(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Path]]:
-    """The dotted keys of all relative paths, at any depth: processes with other working directories would lose them."""
+    """The dotted keys of all relative paths, at any depth, each with its absolute one.
+
+    Processes with other working directories would lose them.
+    """
     for name, value in settings:
         if isinstance(value, Path) and not value.is_absolute():
-            yield f"{prefix}{name}", value
+            yield f"{prefix}{name}", value.expanduser().absolute()
         elif isinstance(value, BaseModel):
             yield from relative_paths(value, f"{prefix}{name}.")

@@ -367,7 +367,7 @@ def train(config: Any) -> None:
         if folder.is_dir():
             model.path = str(folder.absolute())
         for key, path in relative_paths(read_section(OmegaConf.to_container(section, resolve=True))):
-            OmegaConf.update(section, key, str(path.expanduser().absolute()), force_add=True)
+            OmegaConf.update(section, key, str(path), force_add=True)
         config.algorithm.adv_estimator = ESTIMATOR
     OmegaConf.resolve(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
