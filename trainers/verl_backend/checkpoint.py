@@ -6,7 +6,7 @@ deletes only weights that the same process has written, and never its queue.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,27 +100,6 @@ def save_service(
     parts = {name: json_part(state, file=f"{name}.json", step=step) for name, state in states.items()}
     parts["bank"] = ("bank.npz", lambda path: save_snapshot(bank, path, step=step), step)
     save_checkpoint(root, step=step, parts=parts, prompts=prompts)
-
-
-def refuse_full_disk(
-    folder: Path, *, free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
-) -> None:
-    """Stop before a checkpoint that the disk has no room for; one begun on a full disk would be left torn.
-
-    Raises:
-        UsageError: less is free than the latest checkpoint takes.
-    """
-    steps = saved_steps(folder)
-    if not steps:
-        return
-    latest = folder / f"global_step_{steps[-1]}"
-    needed, room = sum(file.stat().st_size for file in latest.rglob("*") if file.is_file()), free(folder)
-    if room < needed:
-        raise UsageError(
-            f"{folder} has {room / 2**30:.3g} GiB free, and a checkpoint takes {needed / 2**30:.3g}: nothing was "
-            f"written, and step {steps[-1]} is whole. Make room; the same command resumes from it. Fewer are kept with "
-            "trainer.max_actor_ckpt_to_keep."
-        )
 
 
 class WaitingGroup(Frozen):

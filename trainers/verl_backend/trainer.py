@@ -44,7 +44,8 @@ from rubricem_records.runs.run_log import METRICS_FILE, append_line
 
 from . import verl_parts
 from .actors import LOOPS_FILE, start_judge_service
-from .checkpoint import FOLDER, identity_of, prune, refuse_full_disk, resumed_step
+from .checkpoint import FOLDER, identity_of, prune, resumed_step
+from .disk_room import DiskRoom
 from .lost_processes import ENGINE_LOST, lost_process
 from .question_stream import CurriculumStream
 from .questions import load_training_questions
@@ -92,6 +93,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._update_within = partial(call_with_timeout, limits.update, setting="rubricem.time_limits.update")
         self._sync = partial(call_with_timeout, limits.sync, setting="rubricem.time_limits.sync")
         self._folder = Path(config.trainer.default_local_dir).absolute()
+        self._room = DiskRoom(self._folder)
         self._identity = identity_of(config, self.settings)
         self._line: dict[str, Any] = {}
         """What the log's line of the step holds so far."""
@@ -313,6 +315,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         }
         self._line = {}
         append_line(self._folder / METRICS_FILE, {"step": self.global_steps, **line})
+        self._room.watch()
         watch_run(self._folder, self.settings.watch)
 
     def on_step_end(self) -> None:
@@ -325,7 +328,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     def _save_checkpoint(self) -> None:
         """Save our state, then veRL's, which marks the step as saved last. No group gets its credit in between."""
-        refuse_full_disk(self._folder)
+        self._room.refuse()
         stream = self.train_dataloader.state_dict()
         step = self.global_steps
         held = verl_parts.held_groups(TASKS)

@@ -4,7 +4,7 @@ import pytest
 
 from rubricem_agent.learn.checkpoint import json_part, save_checkpoint
 from rubricem_env.domain.errors import UsageError
-from trainers.verl_backend.checkpoint import FOLDER, check_identity, prune, refuse_full_disk
+from trainers.verl_backend.checkpoint import FOLDER, check_identity, prune
 from trainers.verl_backend.saved_steps import MARKER, marked_step
 
 
@@ -60,13 +60,3 @@ def test_the_step_that_verl_resumes_from_is_read(tmp_path):
 def test_a_step_without_our_state_is_refused_with_the_file_that_names_another(run):
     with pytest.raises(UsageError, match=rf"there are those of steps 10, .* write its number into {run / MARKER}"):
         check_identity(run / FOLDER, step=50, identity={})
-
-
-def test_a_checkpoint_that_the_disk_has_no_room_for_is_not_begun(tmp_path):
-    refuse_full_disk(tmp_path, free=lambda folder: 0)  # nothing is saved yet, so that its size is unknown
-    actor = tmp_path / "global_step_10" / "actor"
-    actor.mkdir(parents=True)
-    (actor / "model.pt").write_bytes(b"x" * 1_000)
-    refuse_full_disk(tmp_path, free=lambda folder: 1_000)
-    with pytest.raises(UsageError, match="step 10 is whole"):
-        refuse_full_disk(tmp_path, free=lambda folder: 999)

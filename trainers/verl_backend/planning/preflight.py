@@ -207,8 +207,8 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
     if (free := machine.free_gib(shape.folder)) < sum(disk):
         remedy = "make room, set trainer.default_local_dir, keep fewer with trainer.max_actor_ckpt_to_keep, or set "
         remedy += "rubricem.record=false, or a sample: 'rubricem.record={every: 10}'"
-        state = f"{free:.0f} GiB free for {shape.folder}; checkpoints need {disk.checkpoints:.0f}"
-        yield "disk", f"{state}, the run's record {disk.record:.0f}", remedy
+        state = f"{free:.3g} GiB free for {shape.folder}; checkpoints need {disk.checkpoints:.3g}"
+        yield "disk", f"{state}, the run's record {disk.record:.3g}", remedy
 
 
 def check_head(environ: Mapping[str, str]) -> Iterator[Problem]:
