@@ -3,7 +3,10 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
+from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +14,18 @@ import numpy as np
 from rubricem_env.domain.errors import UsageError
 
 Result = TypeVar("Result")
+
+HEAVY_WORK: ContextVar[Executor | None] = ContextVar("heavy_work", default=None)
+"""Where `run_heavy` computes; a service sets it whose event loop must answer meanwhile."""
+
+
+async def run_heavy(work: Callable[..., Result], *given: object) -> Result:
+    """What `work` returns, which computes for more than some milliseconds: here, or in the executor of `HEAVY_WORK`."""
+    executor = HEAVY_WORK.get()
+    if executor is None:
+        return work(*given)
+    context = copy_context()
+    return await asyncio.get_running_loop().run_in_executor(executor, partial(context.run, work, *given))
 
 
 async def run_together(coroutines: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:

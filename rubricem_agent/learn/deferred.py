@@ -105,13 +105,19 @@ class Deferred(Generic[Result]):
 
     def state_dict(self) -> dict[str, Any]:
         """Endings that nobody collected, and the tickets of the rest; as JSON."""
-        return {
+        return self.freeze()()
+
+    def freeze(self) -> Callable[[], dict[str, Any]]:
+        """The state as of now; calling it, in any thread, makes JSON of it."""
+        state = {
             "pending": [list(ticket) for ticket in sorted(self.pending)],
-            "done": [
-                [*ticket, self._results.dump_python(self._done[ticket], mode="json")] for ticket in sorted(self._done)
-            ],
             "failed": [[*ticket, self._failed[ticket]] for ticket in sorted(self._failed)],
             "latest": dict(self._latest),
+        }
+        done = sorted(self._done.items(), key=lambda ending: ending[0])
+        return lambda: {
+            **state,
+            "done": [[*ticket, self._results.dump_python(result, mode="json")] for ticket, result in done],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from rubricem_agent.memory.gate import Refusal
-from rubricem_agent.policy.base import Listener, Opening, Policy, TokenSegment
+from rubricem_agent.policy.base import Conversation, Listener, Opening, Policy, TokenSegment
 from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPromptFile, AgentPrompts, fill, prompt_from_text
-from rubricem_env.concurrency import derive_seed, run_together
+from rubricem_env.concurrency import derive_seed, run_heavy, run_together
 from rubricem_env.domain.base import Frozen, Span, Stage, Text
 from rubricem_env.domain.errors import BoundaryError
 from rubricem_env.domain.reflection import ReflectionScore
@@ -271,10 +271,13 @@ async def draw_candidates(
     """
     sampling = Sampling(temperature=settings.temperature, max_turn_tokens=settings.new_tokens)
 
-    async def draw(index: int) -> ReflectionSample:
-        seed = derive_seed(settings.seed, step, key, "candidate", index) % _SEEDS
-        with closing(policy.open(opening, sampling=sampling, seed=seed)) as conversation:
+    def open_all() -> list[Conversation]:
+        seeds = (derive_seed(settings.seed, step, key, "candidate", index) % _SEEDS for index in range(count))
+        return [policy.open(opening, sampling=sampling, seed=seed) for seed in seeds]
+
+    async def draw(conversation: Conversation) -> ReflectionSample:
+        with closing(conversation):
             emission = await conversation.emit(max_tokens=sampling.max_turn_tokens, listener=Listener())
             return ReflectionSample(text=emission.text, pieces=conversation.pieces)
 
-    return await run_together([draw(index) for index in range(count)])
+    return await run_together([draw(conversation) for conversation in await run_heavy(open_all)])

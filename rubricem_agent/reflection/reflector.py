@@ -6,6 +6,7 @@ candidate is a training sample; the best one of valid form goes to the bank.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from rubricem_agent.reflection.candidates import (
     parse_blocks,
 )
 from rubricem_agent.reflection.origin import trace_origin
-from rubricem_env.concurrency import derive_seed, open_generator
+from rubricem_env.concurrency import derive_seed, open_generator, run_heavy
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, Unscored
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
@@ -233,8 +234,8 @@ class Reflector:
         key = group[0].parsed.trajectory.query_key if group else ""
         index = draw_attempt(group, open_generator(seed, step, key, "attempt"))
         attempt = group[index]
-        opening, prompt_hash = build_opening(
-            self._policy, attempt.parsed, settings=self.settings, prompts=self._prompts
+        opening, prompt_hash = await run_heavy(
+            partial(build_opening, self._policy, attempt.parsed, settings=self.settings, prompts=self._prompts)
         )
         candidates = await draw_candidates(
             self._policy, opening, key=key, settings=self.settings, step=step, count=self.settings.num_candidates
@@ -298,7 +299,7 @@ class Reflector:
         A reflection that comes after one on a later attempt at its question is stored as history.
         """
         key = parsed.trajectory.query_key
-        pages = ShownText.in_trajectories([parsed.trajectory])
+        pages = await run_heavy(ShownText.in_trajectories, [parsed.trajectory])
         refusals: dict[int, Refusal] = {}
         chosen = None
         item = None
@@ -310,7 +311,7 @@ class Reflector:
                 continue
             reflection = _reflection(parsed, blocks, score=_score(candidate_score), provenance=provenance)
             text = f"{blocks.rubrics}\n{blocks.takeaways}"
-            origin = trace_origin(parsed, text, known=known, attempt=attempt)
+            origin = await run_heavy(partial(trace_origin, parsed, text, known=known, attempt=attempt))
             # The store waits for the disk; the event loop must not.
             if item is None:
                 is_late = step < self._latest.get(key, step)

@@ -39,7 +39,7 @@ class RunRecorder:
         self._sampled = sampled
         self._switch = switch
         """How the run is told to keep none."""
-        self._way_out = f"Make room, or train with {switch}."
+        self._way_out = f"Make room, and the same command resumes; or train with {switch}."
         self.bank_revision = 0
         """The latest change of the bank that is in the record."""
 

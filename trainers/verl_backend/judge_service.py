@@ -7,7 +7,9 @@ returns the advantages of its rollout's tokens. Other groups are sampled meanwhi
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +38,7 @@ from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
-from rubricem_env.concurrency import derive_seed
+from rubricem_env.concurrency import HEAVY_WORK, derive_seed, run_heavy
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
@@ -101,6 +103,8 @@ class JudgeService(SharedLimits):
         self._prompts = read_agent_prompts(settings.prompts)
         self._prompt_hashes = prompt_hashes(settings, settings.judge)
         self._injector = build_injector(settings.bank, self.tokenizer.count, prompts=self._prompts)
+        self._heavy = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge-service")
+        """Prompts, gates and credit are made here, in the order in which they were asked for, beside the event loop."""
         self._groups: dict[str, IncompleteGroup] = {}
         """Groups that miss rollouts, by name."""
         self._attempts: dict[Ticket, Sequence[JudgedAttempt]] = {}
@@ -135,6 +139,7 @@ class JudgeService(SharedLimits):
     async def open(self, client: Any) -> None:
         """Connect to the engines behind veRL's `client` for reflections; those pending in a checkpoint start again."""
         policy = EnginePolicy(client, self.tokenizer, max_length=self.settings.reflection.total_tokens)
+        HEAVY_WORK.set(self._heavy)
         self._reflector = Reflector(
             policy,
             self._reflection_judge,
@@ -180,13 +185,14 @@ class JudgeService(SharedLimits):
             guided=self.settings.guided_attempts(self.group_size, step=scheduled.step),
             seed=derive_seed(self.settings.seed, scheduled.step, scheduled.query.key, "lessons"),
         )
-        return lessons.blocks(self._injector, self.group_size)
+        return await asyncio.to_thread(lessons.blocks, self._injector, self.group_size)
 
     async def submit(self, scheduled: ScheduledQuery, rollout: Rollout, *, group: str, index: int) -> TokenAdvantages:
         """Wait until the group is complete and judged; returns the advantages of this rollout's tokens.
 
         `group` names the group, one for each encounter of a question; `index` counts its rollouts from 0.
         """
+        HEAVY_WORK.set(self._heavy)
         if group not in self._groups:
             self._groups[group] = IncompleteGroup({}, asyncio.get_running_loop().create_future())
         submitted = self._groups[group]
@@ -224,6 +230,7 @@ class JudgeService(SharedLimits):
         Raises:
             JudgeError: judging cannot continue, such as with a budget that is used up.
         """
+        HEAVY_WORK.set(self._heavy)
         if self._fault:
             raise JudgeError(self._fault)
         collected = collect_reflections(self.reflections, step=step, refused_rubrics=self._refused)
@@ -252,7 +259,8 @@ class JudgeService(SharedLimits):
         self._recording = asyncio.ensure_future(
             asyncio.to_thread(record_groups, self._recorder, taken, bank=self.bank, step=step)
         )
-        return {**describe_groups(taken), "paused_seconds": round((await self.pauses())[1], 1)}
+        described = await asyncio.to_thread(describe_groups, taken)
+        return {**described, "paused_seconds": round((await self.pauses())[1], 1)}
 
     def _take(self, step: int, names: Iterable[str]) -> list[CreditedGroup]:
         """Remove and return the groups that an update trains on, in that order; a step may have several updates."""
@@ -300,17 +308,20 @@ class JudgeService(SharedLimits):
         # The bank is written last. No reflection may enter it after the pending reflections were listed.
         async with self._writing():
             scored, self._scored = tuple(self._scored), []
-            states = {
-                "judge": self.judge.state_dict(),
-                "deferred": self.reflections.state_dict(),
-                "waiting": [pack_attempts(ticket, self._attempts[ticket]) for ticket in self.reflections.pending],
-                "noted": {name: group.model_dump(mode="json") for name, group in self._judged.items()},
-                "stream": stream,
-                "identity": identity,
-            }
+            states: dict[str, object] = {"judge": self.judge.state_dict(), "stream": stream, "identity": identity}
             if self._audit is not None:
                 states["audit"] = self._audit.audit.state_dict()
-            await asyncio.to_thread(save_service, root, states, bank=self.bank, step=step, prompts=self._prompt_hashes)
+            # What is large is dumped beside the event loop, on which groups are still judged and reflections end.
+            deferred, judged = self.reflections.freeze(), dict(self._judged)
+            waiting = [(ticket, self._attempts[ticket]) for ticket in self.reflections.pending]
+
+            def write() -> None:
+                states["deferred"] = deferred()
+                states["waiting"] = [pack_attempts(*one) for one in waiting]
+                states["noted"] = {name: group.model_dump(mode="json") for name, group in judged.items()}
+                save_service(root, states, bank=self.bank, step=step, prompts=self._prompt_hashes)
+
+            await asyncio.to_thread(write)
         return scored
 
     async def resume_scoring(self) -> None:
@@ -365,7 +376,7 @@ class JudgeService(SharedLimits):
     ) -> tuple[GroupJudgement, list[TokenAdvantages]]:
         """Judge and credit a complete group. A bug or a used-up budget is raised by the next `collect`."""
         ticket = Ticket(scheduled.step, scheduled.query.key)
-        group = Group.of(scheduled.query, (rollout.parsed for rollout in rollouts))
+        group = await run_heavy(Group.of, scheduled.query, [rollout.parsed for rollout in rollouts])
         try:
             judged = await self.patience.run(
                 lambda: self.judge.judge_group(group, step=scheduled.step),
@@ -388,7 +399,10 @@ class JudgeService(SharedLimits):
         self._refused.update(refused_rubrics([judged]))
         if self._audit is not None:
             self._audit.add(group, judged)
-        advantages = self._credit_group(scheduled, rollouts, judged, group=group, seen=seen, name=name)
+        credited, advantages = await run_heavy(
+            partial(self._credit_group, scheduled, rollouts, judged, group=group, seen=seen)
+        )
+        self._judged[name] = credited
         # A group whose rollouts all failed has no lesson; a resumed run samples it again and may reflect on it then.
         # A resumed run does not repeat a reflection that was launched before.
         is_due = self.settings.is_reflected_on(scheduled.encounter) and ticket not in self._launched
@@ -406,10 +420,9 @@ class JudgeService(SharedLimits):
         *,
         group: Group,
         seen: AttemptLessons,
-        name: str,
-    ) -> list[TokenAdvantages]:
+    ) -> tuple[CreditedGroup, list[TokenAdvantages]]:
         credited = credit_rollouts([rollouts], [judged], settings=self.settings)
-        (self._judged[name],) = credit_groups(
+        (entry,) = credit_groups(
             [group],
             [rollouts],
             [judged],
@@ -419,8 +432,8 @@ class JudgeService(SharedLimits):
             lessons={group.key: seen},
             truth=self._truth,
         )
-        entries = self._judged[name].rollouts
-        return [credited.token_advantages[row] if entry.trained else None for row, entry in enumerate(entries)]
+        tokens = credited.token_advantages
+        return entry, [tokens[row] if rollout.trained else None for row, rollout in enumerate(entry.rollouts)]
 
     async def _reflect(self, ticket: Ticket) -> ReflectionOutcome:
         if self._reflector is None:

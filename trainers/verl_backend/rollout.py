@@ -48,6 +48,8 @@ class EnginePolicy:
         self.client = client
         self.max_length = max_length
         self.seen_versions: set[int] = set()
+        self._encoded: tuple[Opening, list[int]] | None = None
+        """The latest opening: all candidates of a reflection share one, of thousands of tokens."""
 
     def versions(self, default: int) -> tuple[int, int]:
         """The first and the last weights that sampled, as veRL's steps; `default` twice before the first token."""
@@ -56,6 +58,12 @@ class EnginePolicy:
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
         """The seed is not used: an engine that resumes a turn under new weights cannot repeat it anyway."""
         return _EngineConversation(self, opening, temperature=sampling.temperature)
+
+    def encode_opening(self, opening: Opening) -> list[int]:
+        """The ids of an opening, which are made once for calls that follow each other."""
+        if self._encoded is None or self._encoded[0] != opening:
+            self._encoded = (opening, self.tokenizer.encode_opening(opening))
+        return self._encoded[1]
 
     def count_tokens(self, text: str) -> int:
         return self.tokenizer.count(text)
@@ -68,8 +76,7 @@ class _EngineConversation(TokenConversation):
     """A conversation whose request id leads to the same server each time, so that its prefix cache is warm."""
 
     def __init__(self, policy: EnginePolicy, opening: Opening, *, temperature: float) -> None:
-        prompt_ids = policy.tokenizer.encode_opening(opening)
-        super().__init__(policy.tokenizer, prompt_ids, max_length=policy.max_length)
+        super().__init__(policy.tokenizer, policy.encode_opening(opening), max_length=policy.max_length)
         self._policy = policy
         self._temperature = temperature
         self._request_id = uuid.uuid4().hex

@@ -3,11 +3,12 @@
 The paper's appendices C and D.6.2 describe it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pydantic import BaseModel
 
-from rubricem_env.concurrency import open_generator, run_together
+from rubricem_env.concurrency import open_generator, run_heavy, run_together
 from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Provenance, Rubric, RubricScore, Unscored, shorten
@@ -72,16 +73,13 @@ class LLMJudge:
         def parse(reply: ChatReply) -> list[Rubric]:
             return list(read_proposal(parse_json_object(reply), provenance, refused=refused))
 
-        request = self._request(
-            PROPOSE, render_contrast(contrast, tokens=self._settings.group_tokens), schema=WireProposal
-        )
+        shown = await run_heavy(partial(render_contrast, contrast, tokens=self._settings.group_tokens))
+        request = self._request(PROPOSE, shown, schema=WireProposal)
         try:
             drafts = await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
             return Proposal(failure=str(failure))
-        shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
-        is_open = not self._settings.gate
-        faults = [None if is_open else refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
+        faults = await run_heavy(_find_faults, contrast, drafts) if self._settings.gate else [None] * len(drafts)
         admitted = [draft for draft, fault in zip(drafts, faults, strict=True) if not fault]
         objections = await self._read_again(
             contrast.question,
@@ -173,7 +171,8 @@ class LLMJudge:
         # By stage, then by id: the same rubrics have the same indices for every trajectory of the group.
         ordered = sorted(request.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
         rubrics: Numbered = dict(enumerate(ordered, start=1))
-        call = self._request(SCORE, render_scoring(request, rubrics, settings=self._settings), schema=WireScores)
+        shown = await run_heavy(partial(render_scoring, request, rubrics, settings=self._settings))
+        call = self._request(SCORE, shown, schema=WireScores)
 
         def parse(reply: ChatReply) -> dict[int, WireScore]:
             return read_entries(parse_json_object(reply), WireScore, asked=rubrics)
@@ -209,11 +208,9 @@ class LLMJudge:
         """One call for the candidates at these indices, which get shuffled numbers from 1."""
         order = open_generator(task.seed, "reflections").permutation(len(indices))
         numbered = {number: indices[chosen] for number, chosen in enumerate(order, start=1)}
-        request = self._request(
-            REFLECT,
-            render_reflection_task(task, numbered, tokens=self._settings.trajectory_tokens),
-            schema=WireReflectionScores,
-        )
+        tokens = self._settings.trajectory_tokens
+        shown = await run_heavy(partial(render_reflection_task, task, numbered, tokens=tokens))
+        request = self._request(REFLECT, shown, schema=WireReflectionScores)
         entries: dict[int, WireReflectionScore] = {}
 
         def parse(reply: ChatReply) -> None:
@@ -235,3 +232,9 @@ class LLMJudge:
             )
             scores[numbered[number]] = CandidateScore(score, shorten(entry.justification))
         return scores
+
+
+def _find_faults(contrast: Contrast, drafts: Sequence[Rubric]) -> list[str | None]:
+    """Why each draft is refused, or None."""
+    shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
+    return [refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]

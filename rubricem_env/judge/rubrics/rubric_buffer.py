@@ -20,8 +20,8 @@ class RubricBuffer:
 
     def __init__(self, questions: Mapping[str, RubricSet] | None = None) -> None:
         self._questions = dict(questions or {})
-        # Each question's state as text, cached: a step changes 32 questions of thousands.
-        self._texts: dict[str, str] = {}
+        # State as text, question by question: a step changes 32 of thousands, and no checkpoint waits for all.
+        self._texts = {key: rubrics.model_dump_json() for key, rubrics in self._questions.items()}
         self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
 
     def rubrics(self, query_key: str) -> RubricSet:
@@ -30,7 +30,7 @@ class RubricBuffer:
 
     def replace(self, query_key: str, rubrics: RubricSet) -> None:
         self._questions[query_key] = rubrics
-        self._texts.pop(query_key, None)
+        self._texts[query_key] = rubrics.model_dump_json()
 
     @asynccontextmanager
     async def editing(self, query_key: str) -> AsyncIterator[RubricSet]:
@@ -45,10 +45,7 @@ class RubricBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as JSON values: each question's rubrics as JSON text. Equal buffers give equal states."""
-        for key, rubrics in self._questions.items():
-            if key not in self._texts:
-                self._texts[key] = rubrics.model_dump_json()
-        return {"version": 1, "questions": {key: self._texts[key] for key in sorted(self._questions)}}
+        return {"version": 1, "questions": {key: self._texts[key] for key in sorted(self._texts)}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state; nothing changes when it is refused.
