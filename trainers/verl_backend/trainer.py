@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
-import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf, open_dict  # type: ignore[import-not-found,unused-ignore]
 from ray.exceptions import RayActorError, RayError, RayTaskError  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo  # type: ignore[import-not-found,unused-ignore]
@@ -29,7 +28,6 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer  # typ
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync  # type: ignore[import-not-found,unused-ignore]
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync  # type: ignore[import-not-found,unused-ignore]
-from verl.utils import tensordict_utils as tu  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.config import validate_config  # type: ignore[import-not-found,unused-ignore]
 from verl.utils.debug import marked_timer  # type: ignore[import-not-found,unused-ignore]
 
@@ -50,9 +48,20 @@ from .lost_processes import ENGINE_LOST, lost_process
 from .question_stream import CurriculumStream
 from .questions import load_training_questions
 from .reporting import flat_metrics, stage_means, update_metrics, write_settings
+from .row_queue import (
+    CreditedRow,
+    RowQueue,
+    held_groups,
+    read_credited,
+    read_tokens,
+    remove_trained,
+    sample_again,
+    wait_for_groups,
+)
 from .rows import reflection_row
 from .settings import SECTION, read_section, relative_paths
 from .time_limits import call_with_timeout
+from .transfer_rows import TransferRows, tags_of
 from .verl_names import ASYNC, ESTIMATOR, SEPARATE, SYNC
 
 TASKS = "train"
@@ -86,6 +95,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     judge_service: Any
     """Ray's handle of the judge service."""
+    queue: RowQueue = TransferRows()
+    """The rows that workers write and veRL trains on."""
 
     def __init__(self, config: Any) -> None:
         self.settings = read_section(OmegaConf.to_container(config[SECTION], resolve=True))
@@ -99,7 +110,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         """What the log's line of the step holds so far."""
         self._phase_a: dict[str, float] = {}
         """Metrics of Phase A. Every update of the step on rollouts reports them to veRL's trackers again."""
-        self._rows: list[verl_parts.CreditedRow] = []
+        self._rows: list[CreditedRow] = []
         """The rollouts of the update."""
         self._teaches = True
         """Whether any of these rollouts has an advantage."""
@@ -147,10 +158,10 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if self.settings.record:
             ray.get(self.judge_service.begin_record.remote(self._folder, self.global_steps))
         if self.global_steps > 0:
-            verl_parts.remove_trained(TASKS)
+            remove_trained(self.queue, TASKS)
             load = self.judge_service.load.remote
             stream, spoilt = ray.get(load(self._folder / FOLDER, step=self.global_steps, identity=self._identity))
-            verl_parts.sample_again(spoilt, TASKS)
+            sample_again(self.queue, TASKS, spoilt)
             self.train_dataloader.load_state_dict(stream)
 
     def on_init_end(self) -> None:
@@ -207,9 +218,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         rows = [
             reflection_row(sample, uid=f"lesson{index}", step=self.global_steps) for index, sample in enumerate(samples)
         ]
-        keys = [f"lesson{index}_0_0" for index in range(len(rows))]
-        fields = tu.list_of_dict_to_tensordict([fields for fields, _ in rows])
-        batch = tq.kv_batch_put(keys=keys, partition_id=REFLECTIONS, fields=fields, tags=[tag for _, tag in rows])
+        tags = {f"lesson{index}_0_0": tag for index, (_, tag) in enumerate(rows)}
+        batch = self.queue.put(REFLECTIONS, tags, [fields for fields, _ in rows])
         multiple = self._row_multiple()
         mini_batch = -(-len(rows) // multiple) * multiple
         temperature = self.settings.reflection.temperature
@@ -223,7 +233,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
                 batch = self._compute_advantage(batch, metrics)
                 self._update_actor(batch, metrics)
         finally:
-            tq.kv_clear(keys=batch.keys, partition_id=REFLECTIONS)
+            self.queue.clear(REFLECTIONS, batch.keys)
         return {f"reflection/{name}": value for name, value in metrics.items()}
 
     def _row_multiple(self) -> int:
@@ -251,7 +261,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
             JudgeError: judge or search lost too many of the step's rollouts, or rollout workers failed on too many of
                 its groups.
         """
-        self._rows = verl_parts.read_credited(batch)
+        self._rows = read_credited(self.queue, TASKS, tags_of(batch))
         groups = list(dict.fromkeys(row.group for row in self._rows))
         self._line |= ray.get(self.judge_service.report.remote(self.global_steps, groups))
         self._line["ages"] = dict(Counter(str(self.global_steps - 1 - row.version) for row in self._rows))
@@ -283,7 +293,7 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
     def _stage_report(self) -> dict[str, dict[str, float]]:
         """Metrics by stage. Empty in bypass mode, which computes neither entropy nor the policy's log-probabilities."""
         names = ["old_log_probs", "ref_log_prob", "entropy", "advantages"]
-        tokens = verl_parts.read_tokens([row.key for row in self._rows], TASKS, names)
+        tokens = read_tokens(self.queue, TASKS, [row.key for row in self._rows], names)
         if "entropy" not in tokens:
             return {}
         old = tokens["old_log_probs"]
@@ -331,11 +341,11 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._room.refuse()
         stream = self.train_dataloader.state_dict()
         step = self.global_steps
-        held = verl_parts.held_groups(TASKS)
+        held = held_groups(self.queue, TASKS)
         call = self.judge_service.save.remote(
             self._folder / FOLDER, step=step, held=held, stream=stream, identity=self._identity
         )
-        finished = partial(verl_parts.wait_for_groups, ray.get(call), TASKS)
+        finished = partial(wait_for_groups, self.queue, TASKS, ray.get(call))
         self._sync("write the judged groups", finished, watch=self._check_processes)
         super()._save_checkpoint()
         ray.get(self.judge_service.resume_scoring.remote())

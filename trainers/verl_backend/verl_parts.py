@@ -5,95 +5,21 @@ overridden. It reads them from the installed veRL, so that a new release fails t
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import ray  # type: ignore[import-not-found,unused-ignore]
 import torch
-import transfer_queue as tq  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import open_dict  # type: ignore[import-not-found,unused-ignore]
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError  # type: ignore[import-not-found,unused-ignore]
 from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from transfer_queue import KVBatchMeta
 
 from .lost_processes import ENGINE_LOST, lost_process
-from .rows import OURS
 from .time_limits import WATCH_EVERY
-
-_UNFINISHED = ("pending", "running")
-_POLL_SECONDS = 0.1
-
-
-class CreditedRow(NamedTuple):
-    """A rollout's row: its key, its group, the stage of each token of its response, and its oldest weights."""
-
-    key: str
-    group: str
-    stages: np.ndarray
-    version: int
-
-
-def read_credited(batch: KVBatchMeta) -> list[CreditedRow]:
-    """The rollouts of a batch; rows that veRL added to fill it up are left out."""
-    rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    return [
-        CreditedRow(key, extra[OURS]["group"], extra[OURS]["stages"], int(tag["min_global_steps"]))
-        for key, tag, extra in zip(batch.keys, batch.tags, list(rows["extra_fields"]), strict=True)
-        if not tag.get("is_padding", False)
-    ]
-
-
-def read_tokens(keys: Sequence[str], partition: str, fields: Sequence[str]) -> dict[str, np.ndarray]:
-    """Fields with one entry per response token, row after row; fields that the queue lacks are left out."""
-    rows = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=list(fields))
-    return {
-        name: np.concatenate([row.float().numpy() for row in rows[name].unbind()]) for name in fields if name in rows
-    }
-
-
-def wait_for_groups(groups: Sequence[str], partition: str) -> None:
-    """Wait until the rollout workers have marked these groups as finished.
-
-    A group that has left the queue is finished.
-    """
-    while any(_tags(partition).get(group, {}).get("status") in _UNFINISHED for group in groups):
-        time.sleep(_POLL_SECONDS)
-
-
-def held_groups(partition: str) -> set[str]:
-    """The groups in the queue: not trained on, and not evicted."""
-    return {key for key, tag in _tags(partition).items() if tag.get("is_prompt", False)}
-
-
-def remove_trained(partition: str) -> None:
-    """Remove the rows of the step that a checkpoint was taken in.
-
-    veRL clears them only after it has saved its queue.
-    """
-    held = held_groups(partition)
-    trained = [key for key in _tags(partition) if key.split("_")[0] not in held]
-    if trained:
-        tq.kv_clear(keys=trained, partition_id=partition)
-
-
-def sample_again(groups: Sequence[str], partition: str) -> None:
-    """Set finished groups of a checkpoint back to pending, which veRL samples when it resumes."""
-    tags = _tags(partition)
-    known = [group for group in groups if group in tags]
-    if known:
-        pending = [{**tags[group], "status": _UNFINISHED[0]} for group in known]
-        tq.kv_batch_put(keys=known, partition_id=partition, tags=pending)
-
-
-def _tags(partition: str) -> Mapping[str, Mapping[str, Any]]:
-    tags: Mapping[str, Mapping[str, Any]] = (tq.kv_list(partition) or {}).get(partition, {})
-    return tags
 
 
 @contextmanager

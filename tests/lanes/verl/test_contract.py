@@ -19,9 +19,9 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer, get_trainer_cls
 from rubricem_env.domain.errors import JudgeError
 from trainers.verl_backend import trainer as trainer_module
 from trainers.verl_backend.actors import CreditedOutput
+from trainers.verl_backend.row_queue import CreditedRow
 from trainers.verl_backend.trainer import EVICTED, MODES, StageTrainer, TaskRunner
 from trainers.verl_backend.verl_names import ESTIMATOR
-from trainers.verl_backend.verl_parts import CreditedRow
 
 VERL = "0.9.1"
 SIGNATURES = {
@@ -239,7 +239,8 @@ def test_groups_that_verl_evicts_are_replaced_until_a_whole_step_was():
 def sampled(monkeypatch):
     """A batch of two groups, one sampled by the newest weights, the other by those of two updates before."""
     rows = [CreditedRow(f"{group}_0_0", group, np.array([0, 3]), version) for group, version in (("a", 4), ("b", 2))]
-    monkeypatch.setattr(trainer_module.verl_parts, "read_credited", lambda batch: rows)
+    monkeypatch.setattr(trainer_module, "read_credited", lambda *_: rows)
+    monkeypatch.setattr(trainer_module, "tags_of", lambda batch: {})
     monkeypatch.setattr(trainer_module.ray, "get", lambda call: call)
     report = SimpleNamespace(remote=lambda step, groups: {"lost": 0, "groups": len(groups)})
     return trainer_of(judge_service=SimpleNamespace(report=report))

@@ -1,11 +1,12 @@
 """Sampling engines of veRL: one that writes given turns, and one that fails; and Ray's handle of an actor."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rubricem_agent.policy.tokens import PolicyTokenizer
+from trainers.verl_backend.row_queue import Tag
 
 
 class FakeReply(NamedTuple):
@@ -58,3 +59,28 @@ class FakeHandle:
             return asyncio.ensure_future(result) if asyncio.iscoroutine(result) else result
 
         return SimpleNamespace(remote=remote)
+
+
+class FakeQueue:
+    """A `RowQueue` in memory; its batch is the list of keys."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, dict[str, Tag]] = {}
+        self._rows: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    def tags(self, partition: str) -> Mapping[str, Tag]:
+        return dict(self._tags.get(partition, {}))
+
+    def read(self, partition: str, keys: Sequence[str], fields: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+        rows = [self._rows[partition, key] for key in keys]
+        return {name: [row[name] for row in rows] for name in fields if all(name in row for row in rows)}
+
+    def put(self, partition: str, tags: Mapping[str, Tag], rows: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+        self._tags.setdefault(partition, {}).update(tags)
+        self._rows |= {(partition, key): row for key, row in zip(tags, rows, strict=False)}
+        return list(tags)
+
+    def clear(self, partition: str, keys: Sequence[str]) -> None:
+        for key in keys:
+            del self._tags[partition][key]
+            self._rows.pop((partition, key), None)

@@ -105,6 +105,7 @@ def test_every_recipe_is_read_whole_and_keeps_its_checkpoints_to_itself(name: st
 
 
 MACHINES = {
+    "actor_rollout_ref.ref.fsdp_config.fsdp_size",
     "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
     "actor_rollout_ref.actor.fsdp_config.fsdp_size",
