@@ -226,7 +226,8 @@ def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
     if hint := hint_of(runner.failures):
         terminal.warn(hint)
     if runner.stopped:
-        terminal.warn(f"stopped: {runner.stopped}")
+        way_out = "" if "--budget" in runner.stopped else " Run the same command with a larger --budget to resume."
+        terminal.warn(f"stopped: {runner.stopped}{way_out}")
     elif runner.failures:
         terminal.warn("Run the same command to try these again.")
 

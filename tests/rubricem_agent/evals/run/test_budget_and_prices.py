@@ -54,8 +54,8 @@ def test_a_given_price_stops_the_run_and_stands_in_the_log(run, make_config, mod
 
     stopped = run(make_config("simpleqa", budget=0.017, **priced))
 
-    # A call reserves 232 tokens at $1 and 2048 at $8 a million, $0.016616, and uses 173 of the first. Each waits for the
-    # one before it: a third begins with $0.000346 used, a fourth would with $0.000519, and $0.000384 are left.
+    # A call reserves 232 tokens at $1 and 2048 at $8 a million, $0.016616, and uses 173 of the first. Each waits for
+    # the one before it: a third begins with $0.000346 used, a fourth would with $0.000519, and $0.000384 are left.
     assert "0.000519 are used; the limit is 0.017" in stopped.runner.stopped
     assert stopped.scores.headline.graded == 3
     done = run(make_config("simpleqa", budget=5.0, **priced)).scores
