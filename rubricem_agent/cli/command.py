@@ -53,8 +53,12 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
                 given[name] = _read(hints[name], {option.name: given.pop(option.name) for option in options})
         terminal = Terminal(as_json=as_json, is_quiet=quiet)
         given |= {name: terminal for name, kind in hints.items() if kind is Terminal}
-        with Outages(terminal.warn).noted():
-            run(**given)
+        try:
+            with Outages(terminal.warn).noted():
+                run(**given)
+        except KeyboardInterrupt:  # of a command that has no more to say of it
+            terminal.warn("interrupted.")
+            raise typer.Exit(130) from None
 
     called.__name__ = run.__name__
     called.__doc__ = run.__doc__

@@ -370,9 +370,6 @@ def list_benchmarks(terminal: Terminal) -> None:
             }
         )
     table = plain_table("name", "answers", "judge; ids; file", rows=([escape(cell) for cell in row] for row in rows))
-    for column in table.columns:
-        # Names are typed and addresses are copied: neither is truncated on a narrow terminal.
-        column.overflow = "fold"
     terminal.show(table)
     terminal.close(benchmarks, brief="\n".join(SUITE))
 

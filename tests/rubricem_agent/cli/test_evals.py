@@ -134,6 +134,15 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path):
     assert again.exit_code == 0
 
 
+def test_a_table_that_does_not_fit_is_shown_row_by_row_and_nothing_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = call("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path).stdout
+
+    assert "\u2026" not in shown
+    assert "  95 % interval  100.0 to 100.0" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def judged_by(answer, folder, *more: object):
     """HealthBench with given answers and one judge, as a user calls it."""
     answers = folder / "answers.jsonl"
