@@ -15,11 +15,29 @@ from rubricem_viewer.refusals import UnreadableRunError
 
 HELD_OUT = "Held-out quality"
 JUDGE = "Judge against truth"
+JUDGE_ALONE = "The judge's scores"
 POLICY = "The policy"
 COST = "Reflections and cost"
 SHARE = (0.0, 1.0)
 FROM_ZERO = (0.0,)
 NATS = "nats a token"
+_NOTES = {
+    JUDGE: (
+        "Rollouts of training, stage by stage. Rubrics evolve towards what separates the rollouts, so the judge's "
+        "level may fall while the truth rises; a judge that rises alone is being gamed."
+    ),
+    JUDGE_ALONE: (
+        "Rollouts of training, stage by stage. No truth is known of these questions. Rubrics evolve towards what "
+        "separates the rollouts, so the level may fall while the policy improves."
+    ),
+    POLICY: (
+        "Where the phases' gradients have a cosine below zero, reflecting and researching pull the shared policy apart."
+    ),
+}
+_BY_TRUTH = "True quality, by the almanac, on questions that training never sees, without the bank."
+_BY_JUDGE = (
+    "The judge's scores on questions that training never sees, without the bank. No truth is known of these questions."
+)
 
 
 def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
@@ -34,6 +52,7 @@ def make_figures(run: RecordedRun) -> tuple[Figure, ...]:
 
 def _held_out(run: RecordedRun) -> Iterator[Figure]:
     evaluations = run.log.evaluations
+    note = "" if not evaluations else _BY_TRUTH if evaluations[-1].by == "truth" else _BY_JUDGE
     by_stage = {
         stage: _curve(stage, [(line.step, line.held_out.get(stage)) for line in evaluations], stage=stage)
         for stage in map(str, STAGES)
@@ -41,7 +60,8 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
     answer = [by_stage["answer"].model_copy(update={"name": "this run"})]
     expected = find_expected(run.recipe, run.settings) if run.recipe else None
     if expected is not None and evaluations:
-        points = expected.held_out_answer
+        # Beyond the run's own points there is nothing to compare.
+        points = [point for point in expected.held_out_answer if point.step <= evaluations[-1].step]
         band = {"low": tuple(point.lowest for point in points), "high": tuple(point.highest for point in points)}
         mean = _curve(f"expected ({expected.seeds} seeds)", [(at.step, at.mean) for at in points], dashed=True)
         answer.append(mean.model_copy(update=band))
@@ -57,20 +77,22 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
         ("stages", "All stages on held-out questions", list(by_stage.values())),
         ("valid", "Valid scaffolds on held-out questions", valid),
     ):
-        yield _figure(f"held_out.{key}", HELD_OUT, title, curves, including=SHARE)
+        yield _figure(f"held_out.{key}", HELD_OUT, title, curves, including=SHARE, note=note)
     curves = []
     for name in dict.fromkeys(line.benchmark for line in run.log.benchmarks):
         lines = [line for line in run.log.benchmarks if line.benchmark == name]
         band = {"low": tuple(line.low for line in lines), "high": tuple(line.high for line in lines)}
         curves.append(_curve(name, [(line.step, line.score) for line in lines]).model_copy(update=band))
-    yield _figure("held_out.benchmarks", HELD_OUT, "Benchmarks, by `rubricem watch`", curves, including=SHARE)
+    title = "Benchmarks, by `rubricem watch`"
+    yield _figure("held_out.benchmarks", HELD_OUT, title, curves, including=SHARE, note=note)
 
 
 def _judged(run: RecordedRun) -> Iterator[Figure]:
+    section = JUDGE if any(line.true for line in run.log.steps) else JUDGE_ALONE
     for stage in map(str, STAGES):
         lines = {"truth": ("true", stage), "judge": ("judged", stage)}
         curves = _step_curves(run, lines, stage=stage, dashed="judge")
-        yield _figure(f"judged.{stage}", JUDGE, stage.capitalize(), curves, including=SHARE)
+        yield _figure(f"judged.{stage}", section, stage.capitalize(), curves, including=SHARE)
 
 
 def _policy(run: RecordedRun) -> Iterator[Figure]:
@@ -133,11 +155,19 @@ def _curve(name: str, points: Iterable[tuple[int, float | None]], *, stage: str 
 
 
 def _figure(
-    key: str, section: str, title: str, curves: Sequence[Curve], *, unit: str = "", including: tuple[float, ...] = ()
+    key: str,
+    section: str,
+    title: str,
+    curves: Sequence[Curve],
+    *,
+    unit: str = "",
+    including: tuple[float, ...] = (),
+    note: str = "",
 ) -> Figure:
-    """A figure with the curves that have a point."""
+    """A figure with the curves that have a point; `note` is said of its section where nothing is said of all runs."""
     drawn = tuple(curve for curve in curves if curve.x)
-    return Figure(key=key, section=section, title=title, unit=unit, including=including, curves=drawn)
+    said = note or _NOTES.get(section, "")
+    return Figure(key=key, section=section, note=said, title=title, unit=unit, including=including, curves=drawn)
 
 
 MAX_VALUE = 200
@@ -145,10 +175,7 @@ _IGNORED = ("out",)
 """Settings that differ between any two runs and say nothing."""
 
 
-ACROSS_JUDGES = (
-    "These runs have different judges, so their scores by the judge are no difference of policies alone. Held-out "
-    "quality is by truth."
-)
+ACROSS_JUDGES = "These runs have different judges, so their scores by the judge are no difference of policies alone."
 
 
 def compare_runs(
@@ -163,10 +190,15 @@ def compare_runs(
         runs=tuple(card for card, _ in runs),
         policies=tuple(policies),
         judges=tuple(judges),
-        note=ACROSS_JUDGES if len(set(filter(None, judges))) > 1 else "",
+        note=_note_on(runs) if len(set(filter(None, judges))) > 1 else "",
         differs={name: of for name, of in settings.items() if name not in _IGNORED and len(set(of)) > 1},
         figures=tuple(_merge(key, [card for card, _ in runs], split) for key in keys),
     )
+
+
+def _note_on(runs: Sequence[tuple[RunCard, RecordedRun]]) -> str:
+    is_true = all(line.by == "truth" for _, run in runs for line in run.log.evaluations)
+    return f"{ACROSS_JUDGES} Held-out quality is by {'truth' if is_true else 'these judges too'}."
 
 
 def _split(figure: Figure) -> list[Figure]:

@@ -10,6 +10,7 @@ from rubricem_records.evaluations.names import agent_name
 from rubricem_records.evaluations.scores import NO_JUDGE
 from rubricem_records.runs.log_lines import StepLine
 from rubricem_records.runs.recorded_run import RecordedRun
+from rubricem_records.runs.trainer_errors import read_failure
 from rubricem_viewer.ablation import load_ablation
 from rubricem_viewer.api.runs import RunCard, RunDetail, Standing
 from rubricem_viewer.api.scores import StageScores
@@ -50,9 +51,11 @@ def _training_card(run: RunFolder) -> RunCard:
     read = run.read()
     last = read.log.steps[-1] if read.log.steps else None
     evaluation = read.log.evaluations[-1] if read.log.evaluations else None
+    failure = read_failure(run.folder)
     return _card(
         run,
-        _standing(run, read, last),
+        "stopped" if failure else _standing(run, read, last),
+        problem=failure and f"The trainer failed: {failure}",
         recipe=read.title if read.recipe else "",
         title=read.title,
         step=last.step if last else 0,

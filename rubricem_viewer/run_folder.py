@@ -9,6 +9,7 @@ from rubricem_records.rollouts.run_record import RECORD_FOLDER
 from rubricem_records.runs.recorded_run import RecordedRun, read_run
 from rubricem_records.runs.run_log import METRICS_FILE
 from rubricem_records.runs.run_settings import SETTINGS_FILE
+from rubricem_records.runs.trainer_errors import ERRORS_FILE
 from rubricem_viewer.ablation import ABLATION_FILE
 from rubricem_viewer.answer_index import AnswerIndex
 from rubricem_viewer.api.runs import RunKind
@@ -16,7 +17,7 @@ from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.recorded_bank import RecordedBank
 from rubricem_viewer.shown_bank import MakeSearch
 
-_WATCHED = (METRICS_FILE, SETTINGS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
+_WATCHED = (METRICS_FILE, SETTINGS_FILE, ERRORS_FILE, ANSWERS_FILE, VERDICTS_FILE, SCORES_FILE, ABLATION_FILE)
 
 
 def kind_of(folder: Path) -> RunKind | None:

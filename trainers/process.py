@@ -21,8 +21,8 @@ from rubricem_env.domain.inputs import read_text
 from rubricem_env.llm.keys import without_keys
 from rubricem_records.files.line_file import LineFile
 from rubricem_records.files.run_lock import lock_folder
+from rubricem_records.runs.trainer_errors import ERRORS_FILE, note_failure
 
-ERRORS_FILE = "trainer.err"
 _DEFAULT_STEPS = 24
 _OTHER_TRAINERS = {
     "samples": "python -m rubricem_trainers.fine_tuning.sft",
@@ -91,6 +91,7 @@ class Trainer:
     """A running trainer process. This object and the process both hold the lock of its folder."""
 
     def __init__(self, out: Path, process: "subprocess.Popen[bytes]", lock: LineFile) -> None:
+        self._out = out
         self._errors = out / ERRORS_FILE
         self._process = process
         self._lock = lock
@@ -142,11 +143,17 @@ class Trainer:
             self._process.wait()
 
     def finish(self) -> None:
-        """Wait for the end and release the folder; raises UsageError with the trainer's last sentence if it failed."""
+        """Wait for the end and release the folder.
+
+        Raises:
+            UsageError: it failed; the message is its last sentence, which stands in its errors too.
+        """
         code = self._process.wait()
         self._lock.close()
         if code and not self._is_stopped:
-            raise UsageError(self._explain(code))
+            sentence = self._explain(code)
+            note_failure(self._out, sentence)
+            raise UsageError(sentence)
 
     def _explain(self, code: int) -> str:
         lines = self._errors.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]

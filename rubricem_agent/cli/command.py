@@ -14,6 +14,7 @@ from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP
 from rubricem_env.domain.errors import ConfigError, RubricEMError, UsageError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.llm.limits.outages import Outages
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
@@ -50,8 +51,14 @@ def command(run: Callable[..., None]) -> Callable[..., None]:
         for name, options in options_by_name.items():
             with validating("the options are refused", error=ConfigError):
                 given[name] = _read(hints[name], {option.name: given.pop(option.name) for option in options})
-        given |= {name: Terminal(as_json=as_json, is_quiet=quiet) for name, kind in hints.items() if kind is Terminal}
-        run(**given)
+        terminal = Terminal(as_json=as_json, is_quiet=quiet)
+        given |= {name: terminal for name, kind in hints.items() if kind is Terminal}
+        try:
+            with Outages(terminal.warn).noted():
+                run(**given)
+        except KeyboardInterrupt:  # of a command that has no more to say of it
+            terminal.warn("interrupted.")
+            raise typer.Exit(130) from None
 
     called.__name__ = run.__name__
     called.__doc__ = run.__doc__

@@ -1,7 +1,8 @@
 """The commands that installed packages bring to `rubricem`, by entry points of the group `rubricem.commands`."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -17,6 +18,10 @@ GROUP = "rubricem.commands"
 
 The object is a `typer.Typer`, or a function whose parameters Typer reads. Its docstring is the help text.
 """
+_OF_COMMANDS = ("--json", "--quiet", "-q")
+"""Options that every command has, and `rubricem` itself has not."""
+_UsageError = typer.BadParameter.__mro__[1]
+"""Typer's error for a command that is written wrongly, which has no public name."""
 _FIRST = (
     *("demo", "init", "ask", "train", "train-verl", "watch", "view", "report", "judge", "calibrate", "probe"),
     *("credit", "inspect", "parity", "push", "doctor", "eval", "tools", "corpus", "bank", "data", "export"),
@@ -29,6 +34,14 @@ class CommandGroup(TyperGroup):
 
     A name that is taken stays with its owner: first the commands registered here, then this project's, then others'.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _ways_out(tuple(args)):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _ways_out():
+            return super().invoke(ctx)
 
     @cached_property
     def entry_points(self) -> dict[str, EntryPoint]:
@@ -60,6 +73,20 @@ class CommandGroup(TyperGroup):
             sys.stderr.write(f"rubricem: {failure}\n")
             return False
         return True
+
+
+@contextmanager
+def _ways_out(args: Sequence[str] = ()) -> Iterator[None]:
+    """Add to a refusal of Typer's how the command is written; `args` are those before the name of a command."""
+    try:
+        yield
+    except _UsageError as mistake:
+        given = next((arg for arg in args if arg.startswith("-")), "")
+        if given in _OF_COMMANDS:
+            mistake.message += f". It stands behind the command, as in `rubricem doctor {given}`"
+        elif "unexpected extra argument" in mistake.message:
+            mistake.message += ". Leave it out, or put a text of several words in quotation marks"
+        raise
 
 
 def load_command(entry_point: EntryPoint) -> Any:

@@ -24,6 +24,7 @@ from rubricem_agent.evals.report import (
     summarize,
 )
 from rubricem_agent.evals.runner import Listener, RunPhase
+from rubricem_agent.evals.shown_value import shown
 from rubricem_agent.evals.suite import SUITE
 from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation, plan_run
@@ -31,11 +32,11 @@ from rubricem_agent.wiring.eval_tables import TableConfig, plan_table, within_bu
 from rubricem_agent.wiring.evals import FinishedRun, run_evaluation
 from rubricem_agent.wiring.evals_on_ray import run_over_ray
 from rubricem_agent.wiring.inspect_log import export_inspect_log
-from rubricem_agent.wiring.stored_runs import rescore_run
+from rubricem_agent.wiring.stored_runs import read_logs, rescore_run
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.llm.prices import describe_prices
 from rubricem_env.llm.wires.chat_wire import DROPPED
-from rubricem_records.evaluations.manifest import ANSWERS_FILE
+from rubricem_records.evaluations.manifest import ANSWERS_FILE, VERDICTS_FILE
 from rubricem_records.evaluations.names import name_of
 from rubricem_records.evaluations.own_rows import OWN, lifetime
 from rubricem_records.evaluations.scores import read_scores
@@ -43,6 +44,8 @@ from rubricem_records.files.atomic_files import writing
 from rubricem_records.files.journal import NO_ROOM
 
 _SHOWN_FAILURES = 5
+_SHOWN_REPLY = 200
+"""Characters of a reply that holds no verdict."""
 _PAGE_FILE = "report.html"
 
 
@@ -96,6 +99,9 @@ def run(
         if finished.scores.manifest.warning:
             terminal.warn(_never_answered(finished))
         raise typer.Exit(INCOMPLETE)
+    if nothing := _nothing_graded(finished):
+        terminal.warn(nothing)
+        raise typer.Exit(1)
 
 
 def _announce(planned: PlannedEvaluation, terminal: Terminal) -> None:
@@ -111,6 +117,23 @@ def _never_answered(finished: FinishedRun) -> str:
     return f"{scores.empty_answers}: {scores.manifest.warning}. Its text is in {finished.folder / ANSWERS_FILE}."
 
 
+def _nothing_graded(finished: FinishedRun) -> str:
+    """Says of a finished run that no reply of a judge is a grade, with one of its replies; empty where one is."""
+    verdicts = read_logs(finished.folder).verdicts.records
+    for judge in finished.scores.judges:
+        is_read = judge.unreadable < judge.replies or not judge.replies
+        if (judge.graded and is_read) or not finished.scores.answered:
+            continue
+        reply = next((record.replies[-1] for record in verdicts if record.judge == judge.judge and record.replies), "")
+        why = ", ".join(f"{count} {reason}" for reason, count in judge.excluded.items())
+        said = f" A reply of it: {shown(reply, limit=_SHOWN_REPLY)!r}." if reply else ""
+        return (
+            f"{finished.folder}: no answer got a grade by {judge.judge}{f' ({why})' if why else ''}, so there is no "
+            f"number.{said} All replies are in {VERDICTS_FILE}; name another judge with --judge and another --out."
+        )
+    return ""
+
+
 def _run(planned: PlannedEvaluation, terminal: Terminal) -> FinishedRun:
     try:
         if planned.config.ray:
@@ -122,13 +145,14 @@ def _run(planned: PlannedEvaluation, terminal: Terminal) -> FinishedRun:
         terminal.warn(f"interrupted; the results so far are in {planned.config.folder}; the same command resumes.")
         raise typer.Exit(130) from None
     if not terminal.is_silent:
-        _warn_of_failures(finished, terminal)
+        _say_counts(finished, terminal)
+    _warn_of_failures(finished, terminal)
     return finished
 
 
 @contextmanager
 def _progress(planned: PlannedEvaluation, terminal: Terminal) -> Iterator[Listener]:
-    """Two bars, for answers and verdicts; results from before a resume are not counted."""
+    """Two bars, for answers and verdicts, which begin at what is done already."""
     total = len(planned.manifest.inputs.ids) * planned.config.epochs
     with terminal.progress() as bars:
         stages: tuple[RunPhase, ...] = ("answers", "verdicts")
@@ -185,9 +209,16 @@ def hint_of(failures: Sequence[str]) -> str:
     )
 
 
+def _say_counts(finished: FinishedRun, terminal: Terminal) -> None:
+    """Say what this start has done, and apart from it what was done before."""
+    runner = finished.runner
+    answered, judged = runner.answered_before, runner.judged_before
+    before = f"; {answered} answered and {judged} judged before this start" if answered or judged else ""
+    terminal.warn(f"{finished.folder}: {runner.answered} answered and {runner.judged} judged now{before}")
+
+
 def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
     runner = finished.runner
-    terminal.warn(f"{finished.folder}: {runner.answered} answered and {runner.judged} judged now")
     for failure in runner.failures[:_SHOWN_FAILURES]:
         terminal.warn(f"  {failure}")
     if len(runner.failures) > _SHOWN_FAILURES:
@@ -195,7 +226,8 @@ def _warn_of_failures(finished: FinishedRun, terminal: Terminal) -> None:
     if hint := hint_of(runner.failures):
         terminal.warn(hint)
     if runner.stopped:
-        terminal.warn(f"stopped: {runner.stopped}")
+        way_out = "" if "--budget" in runner.stopped else " Run the same command with a larger --budget to resume."
+        terminal.warn(f"stopped: {runner.stopped}{way_out}")
     elif runner.failures:
         terminal.warn("Run the same command to try these again.")
 
@@ -237,17 +269,22 @@ def _run_table(number: int, options: TableConfig, terminal: Terminal, *, dry_run
             )
             break
         open_out(affordable.config.folder)
-        runs.append(_run(affordable, terminal).scores)
+        runs.append(_run(affordable, terminal))
     if not runs:
         raise typer.Exit(INCOMPLETE)
-    summary = summarize(runs)
-    table = paper_table(runs, number)
+    every = [finished.scores for finished in runs]
+    summary = summarize(every)
+    table = paper_table(every, number)
     print_table(table, terminal.console)
     (own,) = (row for row in table.rows if row[0].startswith(OWN))
     document = {"table": table._asdict(), **summary.model_dump(mode="json", exclude={"published"})}
     terminal.close(document, brief="\t".join(own))
-    if len(runs) < len(plans) or not all(scores.is_complete for scores in runs):
+    if len(runs) < len(plans) or not all(scores.is_complete for scores in every):
         raise typer.Exit(INCOMPLETE)
+    if ungraded := list(filter(None, map(_nothing_graded, runs))):
+        for nothing in ungraded:
+            terminal.warn(nothing)
+        raise typer.Exit(1)
 
 
 def _close_table_dry_run(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> None:
@@ -333,9 +370,6 @@ def list_benchmarks(terminal: Terminal) -> None:
             }
         )
     table = plain_table("name", "answers", "judge; ids; file", rows=([escape(cell) for cell in row] for row in rows))
-    for column in table.columns:
-        # Names are typed and addresses are copied: neither is truncated on a narrow terminal.
-        column.overflow = "fold"
     terminal.show(table)
     terminal.close(benchmarks, brief="\n".join(SUITE))
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from rubricem_agent.progress import SECONDS, progress_lines
@@ -114,8 +114,9 @@ def _described(bars: Progress, elapsed: float) -> str:
 
 
 def plain_table(*headings: str, rows: Iterable[Sequence[str]] = (), show_header: bool = True) -> Table:
-    """A table without lines, as every command prints it."""
-    table = Table(*headings, box=None, pad_edge=False, show_header=show_header)
+    """A table without lines, as every command prints it. On a narrow terminal cells are folded; nothing is cut."""
+    columns = (Column(heading, overflow="fold") for heading in headings)
+    table = Table(*columns, box=None, pad_edge=False, show_header=show_header)
     for row in rows:
         table.add_row(*row)
     return table

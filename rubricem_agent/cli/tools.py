@@ -16,9 +16,11 @@ from rubricem_agent.config.tools import RemoteToolsConfig, ToolsConfig, load_too
 from rubricem_agent.wiring.corpus import build_corpus
 from rubricem_agent.wiring.models import naming
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools, serve_tools
-from rubricem_env.domain.inputs import parse_assignment
+from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.inputs import nearest_name, parse_assignment
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.tools.render import plain_text
+from rubricem_env.tools.repair import is_guess
 
 tools_app = typer.Typer(help="Serve the search tools over MCP, or call one by hand.", no_args_is_help=True)
 BackendOption = Annotated[
@@ -97,6 +99,12 @@ def call(
 
 async def _call(settings: ToolsConfig, request: ToolCall, environ: Mapping[str, str]) -> ToolResult:
     async with open_tools(settings, environ) as tools:
+        if tools.specs and is_guess(request.name, tools.specs):
+            # A policy's call would go to the nearest name, if it is near enough; a person is told of the mistake.
+            names = [spec.name for spec in tools.specs]
+            close = nearest_name(request.name, names, cutoff=0.3)
+            meant = f"Did you mean {close}?" if close else "Call one of these."
+            raise UsageError(f"there is no tool {inert(request.name)!r}; the tools are {', '.join(names)}. {meant}")
         return await tools.toolbox.call(request)
 
 
@@ -132,16 +140,20 @@ def build(
 
     The same command resumes after a kill. It reads files that are new or have changed, and drops those that are gone.
     """
-    with terminal.progress() as bars:
-        task = bars.add_task("passages", total=None)
-        built, passed = build_corpus(
-            sources,
-            out,
-            passage=passage,
-            embedder=embedder,
-            embedder_path=embedder_path,
-            on_passages=lambda count: bars.advance(task, count),
-        )
+    try:
+        with terminal.progress() as bars:
+            task = bars.add_task("passages", total=None)
+            built, passed = build_corpus(
+                sources,
+                out,
+                passage=passage,
+                embedder=embedder,
+                embedder_path=embedder_path,
+                on_passages=lambda count: bars.advance(task, count),
+            )
+    except KeyboardInterrupt:
+        terminal.warn(f"interrupted; {out} keeps what was committed, and the same command resumes.")
+        raise typer.Exit(130) from None
     for name, problem in list(built.skipped.items())[:_SHOWN]:
         terminal.warn(f"{inert(name)}: {inert(problem)}")
     others = [

@@ -33,10 +33,12 @@ def view(
     --json one line is printed once it listens: {"url"}.
     """
 
-    def announce(url: str) -> None:
+    def announce(url: str, num_runs: int) -> None:
         # Printed for the user who started it, and nowhere else: the token is in no log and no file.
         shown = to_json({"url": url}) if terminal.as_json else url
         typer.echo(shown if terminal.is_silent else f"Showing {folder}: {url}\nStop with Ctrl-C.")
+        if not num_runs:
+            terminal.warn(f"{folder} holds no run yet; the page lists those that begin while it is open.")
         if open_browser and not webbrowser.open(url):
             terminal.warn("no browser could be opened; open the address by hand")
 

@@ -53,6 +53,8 @@ class CaseJudge:
     """Asked about citations in place of the model, where the protocol has another judge for them."""
     read_page: ReadPage | None = None
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
+    asked: set[CaseKey] = field(default_factory=set, init=False)
+    """The cases about which it was asked, and not all known from the log."""
     _outages: int = field(default=0, init=False)
 
     async def grade(self, key: CaseKey, grading: Grading) -> Grade:
@@ -87,6 +89,7 @@ class CaseJudge:
             self.check_budget()
             record = await self._ask(key, question)
         self.journal.append(record)
+        self.asked.add(key)
         if record.failure:
             self._outages += 1
             raise JudgeError(record.failure)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text as RichText
 
@@ -313,11 +315,24 @@ def _print_table(console: Console, title: str, headings: Sequence[str], *, rows:
     table = Table(title=RichText(title))
     for heading, cells in zip(headings, zip(*rows, strict=True), strict=True):
         has_numbers = all(re.fullmatch(r"[-+$]?[\d.]*", cell) for cell in cells)
-        table.add_column(heading, justify="right" if has_numbers else "left")
+        table.add_column(heading, justify="right" if has_numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(RichText, row), style="bold" if row[0].startswith(OWN) else None)
-    console.print(table)
+    if Measurement.get(console, console.options.update(max_width=_UNBOUNDED), table).minimum <= console.width:
+        console.print(table)
+        return
+    # Where words do not fit, the cells of a row stand below each other: nothing is cut.
+    if title:
+        console.print(RichText(title, style="italic"))
+    for row in rows:
+        cells = [(heading, cell) for heading, cell in zip(headings, row, strict=True) if cell]
+        width = max(len(heading) for heading, _ in cells)
+        for heading, cell in cells:
+            console.print(Padding(RichText(f"{heading:<{width}}  {cell}"), (0, 0, 0, 2)))
+        console.print()
 
+
+_UNBOUNDED = 10_000
 
 TITLE = "RubricEM evaluation"
 

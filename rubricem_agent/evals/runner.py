@@ -32,8 +32,9 @@ class Runner:
     """Runs what is missing of one run and logs it. It computes no score: scores are computed from the logs.
 
     `concurrency` is the number of attempts at once. An attempt that takes longer than EXAMPLE_SECONDS is recorded as a
-    failure. What the run did is in `answered`, `judged` and `failures` (one sentence for each example that failed), and
-    in `stopped` why it stopped early, empty where it did not.
+    failure. What this start did is in `answered`, `judged` and `failures` (one sentence for each example that failed),
+    what the logs had before it in `answered_before` and `judged_before`, and in `stopped` why it stopped early, empty
+    where it did not.
     """
 
     loaded: Loaded
@@ -50,6 +51,8 @@ class Runner:
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     answered: int = field(default=0, init=False)
     judged: int = field(default=0, init=False)
+    answered_before: int = field(default=0, init=False)
+    judged_before: int = field(default=0, init=False)
     failures: list[str] = field(default_factory=list, init=False)
     stopped: str = field(default="", init=False)
 
@@ -63,11 +66,14 @@ class Runner:
 
     async def _case(self, key: CaseKey, stage: RunPhase) -> None:
         try:
-            record = self.answers.find(key)
-            if stage != "verdicts" and (record is None or record.failure):
+            record = known = self.answers.find(key)
+            if known is not None and known.is_final:
+                self.answered_before += 1
+                self.listener("answers", "")
+            elif stage != "verdicts":
                 record = await self._answer(key)
             if stage != "answers" and record is not None and record.is_final and not self.stopped:
-                await self._judge(record)
+                await self._judge(record, is_new=record is not known)
         except SpendLimitReached as limit:
             # Calls in progress are already paid for and end normally; nothing new begins.
             self.stopped = str(limit)
@@ -105,7 +111,7 @@ class Runner:
         except BoundaryError as failure:
             return AnswerRecord(id=key.id, epoch=key.epoch, failure=str(failure))
 
-    async def _judge(self, record: AnswerRecord) -> None:
+    async def _judge(self, record: AnswerRecord, *, is_new: bool) -> None:
         case = case_of(self.loaded, record)
         failure = ""
         for judge in self.judges:
@@ -114,7 +120,10 @@ class Runner:
                     await judge.grade(record.key, self.loaded.grader.grade(case))
             except BoundaryError as outage:
                 failure = str(outage)
-        self.judged += not failure
+        if not failure:
+            is_new = is_new or any(record.key in judge.asked for judge in self.judges)
+            self.judged += is_new
+            self.judged_before += not is_new
         self._note("verdicts", record.key, failure=failure)
 
     def _note(self, stage: RunPhase, key: CaseKey, *, failure: str) -> None:

@@ -95,17 +95,19 @@ class TextConversation:
         turn = TurnWatch(listener)
         usages: list[Usage] = []
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
-        async with service.limiter.slot(expected.input_tokens, expected.output_tokens):
-            with service.meter.reserve(PHASE, service.name, expected=expected) as record:
-                try:
-                    while await self._read(turn, usages=usages, max_tokens=max_tokens):
-                        pass
-                    # A continued stream may be blank; a whole turn that nobody can see is no turn of the policy.
-                    if usages and not has_visible_text(turn.text):
-                        raise ModelError("the server streamed a reply without text", is_retryable=True)
-                finally:
-                    self._has_shown = bool(turn.text)
-                    record(sum(usages, Usage()))
+        async with (
+            service.limiter.slot(expected.input_tokens, expected.output_tokens),
+            service.meter.reserve(PHASE, service.name, expected=expected) as record,
+        ):
+            try:
+                while await self._read(turn, usages=usages, max_tokens=max_tokens):
+                    pass
+                # A continued stream may be blank; a whole turn that nobody can see is no turn of the policy.
+                if usages and not has_visible_text(turn.text):
+                    raise ModelError("the server streamed a reply without text", is_retryable=True)
+            finally:
+                self._has_shown = bool(turn.text)
+                record(sum(usages, Usage()))
         return Emission(turn.text, turn.end or "stopped", sum(usages, Usage()), turn.thought)
 
     async def _read(self, turn: TurnWatch, *, usages: list[Usage], max_tokens: int) -> bool:

@@ -170,22 +170,24 @@ class _ServedConversation(TokenConversation):
         is_at_stop_string = False
         reported: Usage | None = None
         usages.append(Usage(calls=1))
-        async with service.limiter.slot(expected.input_tokens, expected.output_tokens):
-            with service.meter.reserve(PHASE, service.name, expected=expected) as record:
-                try:
-                    async with aclosing(server.stream("completions", body, max_tokens=max_tokens)) as deltas:
-                        async for delta in deltas:
-                            has_begun = True
-                            _check(delta, num_sent=len(prompt), has_drawn=len(turn.ids) > before)
-                            reported = delta.usage or reported
-                            is_at_stop_string = is_at_stop_string or delta.at_stop_string
-                            if _take(turn, delta, is_at_stop_string=is_at_stop_string):
-                                break
-                finally:
-                    if has_begun:
-                        drawn = len(turn.ids) - before
-                        usages[-1] = reported or Usage(calls=1, input_tokens=len(prompt), output_tokens=drawn)
-                    record(usages[-1])
+        async with (
+            service.limiter.slot(expected.input_tokens, expected.output_tokens),
+            service.meter.reserve(PHASE, service.name, expected=expected) as record,
+        ):
+            try:
+                async with aclosing(server.stream("completions", body, max_tokens=max_tokens)) as deltas:
+                    async for delta in deltas:
+                        has_begun = True
+                        _check(delta, num_sent=len(prompt), has_drawn=len(turn.ids) > before)
+                        reported = delta.usage or reported
+                        is_at_stop_string = is_at_stop_string or delta.at_stop_string
+                        if _take(turn, delta, is_at_stop_string=is_at_stop_string):
+                            break
+            finally:
+                if has_begun:
+                    drawn = len(turn.ids) - before
+                    usages[-1] = reported or Usage(calls=1, input_tokens=len(prompt), output_tokens=drawn)
+                record(usages[-1])
         return is_at_stop_string and len(turn.ids) > before
 
 

@@ -21,12 +21,13 @@ _SHUTDOWN_SECONDS = 2
 
 
 def serve_viewer(
-    root: Path, *, bank: Path | None = None, port: int | None = None, announce: Callable[[str], None]
+    root: Path, *, bank: Path | None = None, port: int | None = None, announce: Callable[[str, int], None]
 ) -> None:
     """Show a run, or the runs under a folder, on this machine alone, until interrupted.
 
     `bank` is the folder of the bank that all runs show; without it, each run shows its own. `announce` is called with
-    the address and its token once the server listens. The default port is 8420, or any free one.
+    the address and its token, and with the number of runs, once the server listens. The default port is 8420, or any
+    free one.
 
     Raises:
         FileFormatError: there is no such folder, or no bank in the one that is named.
@@ -52,7 +53,7 @@ def serve_viewer(
     settings.load()
     settings.get_loop_factory()  # Before the address is told: an interrupt during an import may be lost.
     with listen(_HOST, *((_PORT, 0) if port is None else (port,))) as listening:
-        announce(f"http://{_HOST}:{listening.getsockname()[1]}/#token={token}")
+        announce(f"http://{_HOST}:{listening.getsockname()[1]}/#token={token}", len(shelf.runs()))
         with contextlib.suppress(KeyboardInterrupt):
             uvicorn.Server(settings).run(sockets=[listening])
 

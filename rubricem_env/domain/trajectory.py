@@ -243,6 +243,6 @@ def load_trajectory(text: str, where: str = "trajectory") -> Trajectory:
             f"{where} is a trajectory of version {version}; this release reads up to {TRAJECTORY_VERSION}. "
             "Upgrade rubricem to read it."
         )
-    with validating(f"{where} is not a trajectory"):
+    with validating(f"{where} is not a trajectory", "`rubricem ask --out FILE` writes one."):
         # Not strict: JSON has lists for tuples and strings for enums. A trajectory contains no score.
         return Trajectory.model_validate({**fields, "version": TRAJECTORY_VERSION}, strict=False)

@@ -51,25 +51,27 @@ class MeteredModel:
     async def _call(self, request: ChatRequest, has_begun: asyncio.Event) -> ChatReply:
         expected = expected_usage(request)
         reserved = (expected.input_tokens, expected.output_tokens)
-        async with self._limiter.slot(*reserved):
-            with self.meter.reserve(request.purpose, self.name, expected=expected) as record:
-                has_begun.set()
-                try:
-                    reply = await self._model.complete(request)
-                except ModelError as failure:
-                    if failure.is_rate_limited:
-                        self._limiter.settle(reserved, (0, 0))
-                        self._limiter.refuse(failure.retry_after)
-                    raise redact_failure(failure, self._redactor) from None
-                except asyncio.CancelledError:
-                    # The server has the prompt, and may bill it.
-                    record(expected.model_copy(update={"output_tokens": 0}))
-                    raise
-                record(reply.usage)
-                # A server that reports no usage has used what was reserved.
-                used = (reply.usage.input_tokens, reply.usage.output_tokens)
-                self._limiter.settle(reserved, used if reply.usage.tokens else reserved)
-                return reply
+        async with (
+            self._limiter.slot(*reserved),
+            self.meter.reserve(request.purpose, self.name, expected=expected) as record,
+        ):
+            has_begun.set()
+            try:
+                reply = await self._model.complete(request)
+            except ModelError as failure:
+                if failure.is_rate_limited:
+                    self._limiter.settle(reserved, (0, 0))
+                    self._limiter.refuse(failure.retry_after)
+                raise redact_failure(failure, self._redactor) from None
+            except asyncio.CancelledError:
+                # The server has the prompt, and may bill it.
+                record(expected.model_copy(update={"output_tokens": 0}))
+                raise
+            record(reply.usage)
+            # A server that reports no usage has used what was reserved.
+            used = (reply.usage.input_tokens, reply.usage.output_tokens)
+            self._limiter.settle(reserved, used if reply.usage.tokens else reserved)
+            return reply
 
     async def aclose(self) -> None:
         await self._model.aclose()

@@ -1,7 +1,8 @@
 """What calls cost: tokens and money by phase, and spending limits."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -9,6 +10,7 @@ from rubricem_env.domain.base import Count, Frozen
 from rubricem_env.domain.errors import RubricEMError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.settings import Settings
+from rubricem_env.llm.limits.deadline import stand_still
 from rubricem_env.llm.prices import PRICES, Dollars, Price, price_of
 
 
@@ -76,7 +78,8 @@ _NOTHING: _Sums = {**dict(Usage()), "dollars": 0.0, "unpriced_calls": 0}
 class Meter:
     """Counts what is spent, by phase. Shared by all calls of a run on one event loop.
 
-    Concurrent calls together never pass a limit, because each call reserves its expected use before it starts.
+    Concurrent calls together never pass a limit, because each call reserves its expected use before it starts. A call
+    for which there is room but for what others have reserved waits until they return what they did not use.
     """
 
     def __init__(self, limits: SpendLimits | None = None, *, prices: Mapping[str, Price] = PRICES) -> None:
@@ -88,6 +91,8 @@ class Meter:
         self._spent: dict[str, _Sums] = {}
         self._reserved: dict[object, _Sums] = {}
         """What each running call has reserved. It is empty where there are no limits, since nothing asks for it."""
+        self._waiting: list[asyncio.Future[None]] = []
+        """One for each call that waits for the reservations of others."""
 
     @property
     def by_phase(self) -> Mapping[str, Spent]:
@@ -102,41 +107,63 @@ class Meter:
     def total(self) -> Spent:
         return _spent(reduce(_added, self._spent.values(), _NOTHING))
 
-    @contextmanager
-    def reserve(
+    @asynccontextmanager
+    async def reserve(
         self, phase: str, model: str, *, expected: Usage, fee: float = 0.0
-    ) -> Iterator[Callable[[Usage], None]]:
+    ) -> AsyncIterator[Callable[[Usage], None]]:
         """Reserve `expected` and a flat `fee` in dollars while a call runs, then book what the call records.
 
-        A call that fails before it records anything is booked as one call without tokens and fee.
+        A call that fails before it records anything is booked as one call without tokens and fee. The clock of the
+        call's retries stands still while it waits for room.
 
         Raises:
-            SpendLimitReached: before the call, when it might pass a limit.
+            SpendLimitReached: before the call, when it might pass a limit even if no other call ran.
         """
         call = object()
         recorded = list[Usage]()
         if self._is_limited:
-            self._reserved[call] = self.require(model, expected=expected, fee=fee)
+            self._reserved[call] = await self._room(model, expected=expected, fee=fee)
         try:
             yield recorded.append
         finally:
             self._reserved.pop(call, None)
             usage = recorded[-1] if recorded else Usage(calls=1)
             self.book(phase, model, usage=usage, fee=fee if recorded else 0.0)
+            waiting, self._waiting = self._waiting, []
+            for turn in waiting:
+                if not turn.done():
+                    turn.set_result(None)
+
+    async def _room(self, model: str, *, expected: Usage, fee: float) -> _Sums:
+        """What the call would cost, as soon as no limit is passed with all that is reserved."""
+        while True:
+            needed = self.require(model, expected=expected, fee=fee)
+            if self._excess(needed, [*self._spent.values(), *self._reserved.values()]) is None:
+                return needed
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            with stand_still():
+                await turn
 
     def require(self, model: str, *, expected: Usage, fee: float = 0.0) -> _Sums:
-        """What so much use would cost; raises SpendLimitReached where it might pass a limit."""
+        """What so much use would cost; raises SpendLimitReached where it might pass a limit if no other call ran."""
         needed = self._priced(model, expected, fee) | {"calls": max(1, expected.calls)}
-        committed = reduce(_added, [*self._spent.values(), *self._reserved.values()], _NOTHING)
+        if (excess := self._excess(needed, self._spent.values())) is not None:
+            raise SpendLimitReached(excess)
+        return needed
+
+    def _excess(self, needed: _Sums, committed: Iterable[_Sums]) -> str | None:
+        """Which limit would be passed if this came to what is committed, as a sentence; None where none is."""
+        before = reduce(_added, committed, _NOTHING)
         for unit, limit in self.limits:
             names = ("input_tokens", "output_tokens") if unit == "tokens" else (unit,)
-            used, more = (sum(sums[name] for name in names) for sums in (committed, needed))
+            used, more = (sum(sums[name] for name in names) for sums in (before, needed))
             if limit is not None and used + more > limit:
-                raise SpendLimitReached(
-                    f"the next call may need {more:g} {unit} and {used:g} are used or reserved; the limit is "
-                    f"{limit:g}. Raise the limit to continue."
+                return (
+                    f"the next call may need {more:g} {unit} and {used:g} are used; the limit is {limit:g}. Raise the "
+                    "limit to continue."
                 )
-        return needed
+        return None
 
     def book(self, phase: str, model: str, *, usage: Usage, fee: float = 0.0) -> None:
         """Count what was used already; refuses nothing."""

@@ -122,16 +122,17 @@ class GuardedTool:
         expected = self._backend.expected
         name = self.spec.name
         async with self._limiter.slot(expected.input_tokens):
-            with (
-                self._breaker,
-                self._budget.reserve(name, backend.model, expected=expected, fee=backend.fee) as record,
-                boundary(ToolError, f"ask {name}"),
-            ):
-                try:
-                    async with asyncio.timeout(self._settings.timeout):
-                        result, usage = await backend.answer(call)
-                except TimeoutError as late:
-                    message = f"{name} did not answer within {self._settings.timeout:g} s; try again or continue."
-                    raise ToolFailure(message, status=ToolStatus.TIMEOUT, is_retryable=True) from late
-                record(usage)
-                return result
+            with self._breaker:
+                async with self._budget.reserve(name, backend.model, expected=expected, fee=backend.fee) as record:
+                    with boundary(ToolError, f"ask {name}"):
+                        result, usage = await self._answer_in_time(call)
+                    record(usage)
+                    return result
+
+    async def _answer_in_time(self, call: ToolCall) -> tuple[ToolResult, Usage]:
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                return await self._backend.answer(call)
+        except TimeoutError as late:
+            message = f"{self.spec.name} did not answer within {self._settings.timeout:g} s; try again or continue."
+            raise ToolFailure(message, status=ToolStatus.TIMEOUT, is_retryable=True) from late

@@ -46,9 +46,18 @@ def find_tool(name: str, specs: Sequence[ToolSpec]) -> ToolSpec | None:
         if spec.name == name:
             return spec
     # Aliases first, so that no alias shadows the real name of another tool.
-    spelt = {_plain(alias): spec for spec in specs for alias in spec.aliases}
-    spelt |= {_plain(spec.name): spec for spec in specs}
+    spelt = _by_spelling(specs)
     return spelt.get(_nearest(name, spelt))
+
+
+def is_guess(name: str, specs: Sequence[ToolSpec]) -> bool:
+    """Whether a name is neither that of a tool nor an alias, in any spelling: a call would go to the nearest one."""
+    return _plain(name) not in _by_spelling(specs)
+
+
+def _by_spelling(specs: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
+    by_alias = {_plain(alias): spec for spec in specs for alias in spec.aliases}
+    return by_alias | {_plain(spec.name): spec for spec in specs}
 
 
 def _repair_parameters(call: ToolCall, spec: ToolSpec) -> tuple[tuple[str, str], ...]:

@@ -28,7 +28,10 @@ class Figure(Frozen):
     key: Text
     """Stable name, such as `held_out.answer`."""
     section: Text
-    """Held-out quality, Judge against truth, The policy, Reflections and cost."""
+    """Held-out quality, Judge against truth (The judge's scores, where no truth is known), The policy, Reflections and
+    cost."""
+    note: Text = ""
+    """What the charts of the section show; the same in each of them."""
     title: Text
     unit: Text = ""
     x_name: Text = "step"

@@ -20,7 +20,7 @@ class RunCard(Frozen):
     kind: RunKind
     state: Standing
     """running: a line within the last two minutes; stale: no line for longer, and not at its end; stopped: lost, a
-    warning ended it."""
+    warning or a failure ended it."""
     changed: float
     """Unix time of the last change."""
     recipe: Text = ""
@@ -44,7 +44,7 @@ class RunCard(Frozen):
     """Trajectories that can be looked at."""
     has_bank: bool = False
     problem: Text = ""
-    """Why it cannot be read, where its state is `unreadable`."""
+    """Why it cannot be read, where its state is `unreadable`, or how its trainer failed."""
 
 
 class RunList(Frozen):

@@ -1,9 +1,11 @@
 """The routes of runs, their curves and comparisons."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_viewer.ablation import load_ablation
 from rubricem_viewer.api.figures import Comparison
 from rubricem_viewer.api.runs import RunCard, RunList
@@ -19,6 +21,7 @@ from rubricem_viewer.shelf import RunShelf
 run_routes = APIRouter()
 
 MOST_COMPARED = 12
+_NOT_RECORDED = "No trajectories were recorded; train with record=true to have them."
 
 
 @run_routes.get("/runs")
@@ -73,5 +76,11 @@ def _notes(run: RunFolder) -> list[str]:
     damaged = run.record.damaged + run.bank.damaged + run.answers.damaged
     notes = [f"{damaged} lines of this run's record cannot be read and are left out."] if damaged else []
     if run.kind == "training" and not len(run.record.table.rows):
-        notes.append("No trajectories were recorded; train with record=true to have them.")
+        notes.append(_NOT_RECORDED if _records_nothing(run) else "No step has recorded a trajectory yet.")
     return notes
+
+
+def _records_nothing(run: RunFolder) -> bool:
+    with suppress(FileFormatError):  # the card says why it cannot be read
+        return run.read().settings.get("record") is not True
+    return False

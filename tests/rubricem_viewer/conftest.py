@@ -46,9 +46,9 @@ class Recording:
     def settings(self, fields):
         (self.folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
 
-    def log(self, steps=2, **more):
+    def log(self, steps=2, held_out_by="truth", **more):
         lines = [
-            {"step": 0, "held_out": dict.fromkeys(NAMES, 0.25), "valid": 1.0},
+            {"step": 0, "held_out": dict.fromkeys(NAMES, 0.25), "valid": 1.0, "by": held_out_by},
             *(
                 {
                     "step": step,

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.runs.trainer_errors import ERRORS_FILE, note_failure
 from rubricem_viewer.shelf import RunShelf
 
 
@@ -69,6 +70,40 @@ def test_curves_have_a_point_for_each_step_that_has_a_number(recording, get):
     assert [curve["name"] for curve in figures["judged.review"]["curves"]] == ["truth"]
     assert figures["policy.kl"]["curves"] == []
     assert figures["held_out.answer"]["curves"][0]["y"] == [0.25]
+
+
+def test_what_is_called_true_is_what_is_known(recording, get):
+    told = {figure["section"]: figure["note"] for figure in get("/curves")["figures"]}
+    assert told["Held-out quality"].startswith("True quality, by the almanac,")
+    assert "Judge against truth" in told
+
+    recording.log(true={}, held_out_by="judge")
+
+    told = {figure["section"]: figure["note"] for figure in get("/curves")["figures"]}
+    assert told["Held-out quality"].startswith("The judge's scores on questions")
+    assert "No truth is known" in told["The judge's scores"]
+    assert "Judge against truth" not in told
+
+
+def test_a_run_whose_trainer_failed_shows_its_error_at_once_and_not_after_the_next_start(recording, get):
+    (recording.folder / "metrics.jsonl").write_text("")
+    note_failure(recording.folder, "the judge at judge.example is away.\nTry again.")
+
+    found = get("")
+
+    assert found["card"]["state"] == "stopped"
+    assert found["card"]["problem"] == "The trainer failed: the judge at judge.example is away. Try again."
+    (recording.folder / ERRORS_FILE).write_text("... step 0: 1 of 2\n")
+    assert (get("")["card"]["state"], get("")["card"]["problem"]) == ("running", "")
+
+
+@pytest.mark.parametrize(("records", "said"), [(True, "No step has recorded"), (False, "train with record=true")])
+def test_a_run_that_records_is_not_told_to_record(recording, get, records, said):
+    recording.settings({"steps": 9, "record": records})
+
+    (note,) = get("")["notes"]
+
+    assert said in note
 
 
 def test_runs_side_by_side_differ_in_settings_and_share_their_figures(tmp_path, made, serve):

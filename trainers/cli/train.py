@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from rubricem_agent.cli.command import command
 from rubricem_agent.cli.terminal import Terminal
+from rubricem_agent.learn.checkpoint import checkpoint_steps
 from rubricem_records.runs.expected_curves import compare_with, find_expected
 from rubricem_records.runs.following import follow_log
 from rubricem_records.runs.recorded_run import RecordedRun, read_run
@@ -43,6 +44,8 @@ def train(
     Ctrl-C stops; the same command resumes from the last checkpoint.
     """
     trainer = read_trainer_command(config, changes or [])
+    if (saved := _saved_steps(trainer.out)) and saved[-1] < trainer.steps:
+        terminal.say(f"resuming after step {saved[-1]} of {trainer.steps}, from its checkpoint in {trainer.out}")
     began = time.monotonic()
     with ExitStack() as closing:
         chosen = [*(track or []), *["tensorboard"] * tensorboard, *["wandb"] * wandb]
@@ -75,6 +78,21 @@ def train(
     terminal.say(f"Trained: {model}. Its page: rubricem report {out}")
 
 
+def _saved_steps(out: Path) -> list[int]:
+    """The steps of the checkpoints of a run, in their order."""
+    return checkpoint_steps(out / "checkpoints")
+
+
+def _next_start(out: Path) -> str:
+    """What the same command will do."""
+    if saved := _saved_steps(out):
+        return f"the same command resumes after step {saved[-1]}, the last checkpoint."
+    return (
+        "no checkpoint was saved yet, so the same command begins anew. checkpoint_every=N saves one after every N "
+        "steps."
+    )
+
+
 def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: Console) -> None:
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("steps", total=started.steps)
@@ -101,7 +119,7 @@ def _run_watched(started: TrainerCommand, trackers: Sequence[Tracker], console: 
     except KeyboardInterrupt as interrupt:
         trainer.stop()
         show_new()  # steps that ended before it, or while the trainer stopped
-        typer.echo("\nstopped; the same command resumes from the last checkpoint.", err=True)
+        typer.echo(f"\nstopped; {_next_start(started.out)}", err=True)
         raise typer.Exit(130) from interrupt
     finally:
         trainer.stop()

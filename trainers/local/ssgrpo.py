@@ -64,6 +64,7 @@ async def train(run: Run) -> None:
         run.deferred.relaunch()
         # Without a checkpoint, step 0 is evaluated again, so its line goes too.
         trim_log(log, done or -1)
+        log.touch()  # a run that fails in its first step is a run, whose page says so
         begin_record(run.recorder, done, tokenizer=run.policy.tokenizer, bank=run.bank)
         if done == 0:
             await evaluate_step(run, 0)

@@ -12,6 +12,7 @@ from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import BoundaryError, boundary
 from rubricem_env.domain.settings import Settings
 from rubricem_env.llm.limits.deadline import DEADLINE, Deadline
+from rubricem_env.llm.limits.outages import watched
 from rubricem_env.llm.limits.timing import Timing
 
 Result = TypeVar("Result")
@@ -70,29 +71,31 @@ async def call_with_retry(
     """
     deadline = Deadline(policy.deadline, timing.clock)
     tries = refusals = 0
-    while True:
-        reset = DEADLINE.set(deadline)
-        try:
-            with boundary(error, doing):
-                if longest < deadline.left:
-                    return await operation()
-                async with deadline.running():
-                    return await operation()
-        except BoundaryError as failure:
-            if failure.is_rate_limited:
-                refusals += 1
-            else:
-                tries += 1
-            if not failure.is_retryable or tries == policy.attempts:
-                raise
-            before = (refusals if failure.is_rate_limited else tries) - 1
-            wait = policy.delay(before, float(timing.rng.random()), retry_after=failure.retry_after)
-            # A wait that outlasts the deadline would only delay the same failure.
-            if wait >= deadline.left:
-                raise
-        finally:
-            DEADLINE.reset(reset)
-        await timing.sleep(wait)
+    with watched(doing) as report:
+        while True:
+            reset = DEADLINE.set(deadline)
+            try:
+                with boundary(error, doing):
+                    if longest < deadline.left:
+                        return await operation()
+                    async with deadline.running():
+                        return await operation()
+            except BoundaryError as failure:
+                if failure.is_rate_limited:
+                    refusals += 1
+                else:
+                    tries += 1
+                if not failure.is_retryable or tries == policy.attempts:
+                    raise
+                before = (refusals if failure.is_rate_limited else tries) - 1
+                wait = policy.delay(before, float(timing.rng.random()), retry_after=failure.retry_after)
+                # A wait that outlasts the deadline would only delay the same failure.
+                if wait >= deadline.left:
+                    raise
+                report(str(failure))
+            finally:
+                DEADLINE.reset(reset)
+            await timing.sleep(wait)
 
 
 def parse_retry_after(value: str | None, *, now: datetime | None = None) -> float | None:

@@ -73,3 +73,20 @@ def test_a_command_of_ours_is_not_replaced(install, name):
     install(f"{name} = other_commands:greet")
 
     assert "Greet" not in invoke(name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--quiet", "eval", "almanac"), "It stands behind the command, as in `rubricem doctor --quiet`"),
+        (("--json", "doctor"), "It stands behind the command, as in `rubricem doctor --json`"),
+        (("doctor", "now"), "Leave it out, or put a text of several words in quotation marks"),
+        (("tools", "call", "google_search", "tall", "fox"), "put a text of several words in quotation marks"),
+        (("--quite",), "No such option: --quite"),
+    ],
+)
+def test_a_command_that_is_written_wrongly_is_refused_with_the_way_to_write_it(words, said):
+    result = invoke(*words)
+
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.replace("│", " ").split())

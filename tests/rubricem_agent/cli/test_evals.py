@@ -134,6 +134,49 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path):
     assert again.exit_code == 0
 
 
+def test_a_table_that_does_not_fit_is_shown_row_by_row_and_nothing_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = call("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path).stdout
+
+    assert "\u2026" not in shown
+    assert "  95 % interval  100.0 to 100.0" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def judged_by(answer, folder, *more: object):
+    """HealthBench with given answers and one judge, as a user calls it."""
+    answers = folder / "answers.jsonl"
+    answers.write_text("".join(f'{{"id": "synthetic-{number:04d}", "answer": "yes"}}\n' for number in range(8)))
+    with serve_loopback(ModelServer(answer)) as url:
+        words = ["healthbench", "--data", SAMPLE, "--any-version", "--policy", f"file:{answers}", "--no-probe"]
+        return call(*words, "--judge", f"openai:judge@{url}/v1", "--out", folder / "run", *more)
+
+
+def test_the_counts_are_of_this_start_and_what_was_there_before_is_said_apart(tmp_path):
+    words = ("almanac", "--policy", "expert", "--limit", 3, "--out", tmp_path)
+
+    assert "3 answered and 3 judged now\n" in call(*words).stderr
+    assert "0 answered and 0 judged now; 3 answered and 3 judged before this start\n" in call(*words).stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--quiet",), ("--json",)])
+def test_a_judge_of_whom_nothing_can_be_read_is_no_success_and_one_reply_is_shown(tmp_path, more):
+    result = judged_by(lambda asked: "I like cats.", tmp_path, *more)
+
+    assert result.exit_code == 1
+    assert "no answer got a grade by openai:judge@" in result.stderr
+    assert "A reply of it: 'I like cats.'" in result.stderr
+
+
+def test_a_quiet_run_says_why_it_stopped(tmp_path):
+    priced = ("--quiet", "--budget", "0.001", "--price", "judge=1,800")
+    result = judged_by(lambda asked: '{"criteria_met": true}', tmp_path, *priced)
+
+    assert result.exit_code == INCOMPLETE
+    assert "are used; the limit is 0.001. Raise the limit" in result.stderr
+    assert "with a larger --budget to resume" in result.stderr
+
+
 def test_list_names_all_nine_whole_on_a_narrow_screen(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     output = call("list").output

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from rubricem_agent.cli.tools import tools_app
-from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.testing.loopback import free_port
@@ -38,12 +38,27 @@ def test_call_prints_what_a_policy_would_get_and_what_was_repaired():
 
 
 def test_a_failed_call_is_one_sentence_and_exit_code_1():
-    printed = run("call", "bing", "x")
+    printed = run("call", "google_search", " ")
     assert printed.exit_code == 1
-    assert printed.output.startswith("error: there is no tool 'bing'; the tools are google_search, snippet_search.")
+    assert printed.output.startswith("error: the call has no query;")
     mistake = run("call", "google_search", "x", "-p", "limit").exception
     assert isinstance(mistake, ConfigError)
     assert "write KEY=VALUE, such as --param limit=3" in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gogle", "there is no tool 'gogle'; the tools are google_search, snippet_search. Did you mean google_search?"),
+        ("google_serch", "Did you mean google_search?"),
+        ("snipet", "Did you mean snippet_search?"),
+        ("xyz", "Call one of these."),
+    ],
+)
+def test_a_name_that_a_policy_would_be_forgiven_is_refused_with_the_nearest_one(name, said):
+    mistake = run("call", name, "x").exception
+    assert isinstance(mistake, UsageError)
+    assert str(mistake).endswith(said)
 
 
 def test_a_server_that_is_not_there_is_named():

@@ -1,6 +1,8 @@
 """Tokens, money and the hard stop."""
 
+import asyncio
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -39,32 +41,58 @@ def test_a_request_is_expected_to_use_its_prompt_its_system_message_and_all_the_
     assert (expected.calls, expected.input_tokens, expected.output_tokens) == (1, 31, 7)
 
 
-def test_a_limit_counts_what_running_calls_may_still_use() -> None:
+@pytest.mark.parametrize(("used", "fits"), [(30, True), (50, False)])
+async def test_a_call_waits_for_what_others_have_reserved_before_it_is_refused(used: int, fits: bool) -> None:
     meter = Meter(SpendLimits(tokens=100))
     expected = Usage(calls=1, input_tokens=60)
-    with meter.reserve("score", MODEL, expected=expected) as record:
-        with pytest.raises(SpendLimitReached, match="60 are used or reserved; the limit is 100"):
-            meter.reserve("score", MODEL, expected=expected).__enter__()
-        record(Usage(calls=1, input_tokens=30))
-    with meter.reserve("score", MODEL, expected=expected):
-        pass
-    assert meter.total.usage.calls == 2
+
+    async def call() -> None:
+        async with meter.reserve("score", MODEL, expected=expected):
+            pass
+
+    async with meter.reserve("score", MODEL, expected=expected) as record:
+        second = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        assert not second.done()
+        record(Usage(calls=1, input_tokens=used))
+    # 60 more fit into 100 beside 30, and not beside 50.
+    with nullcontext() if fits else pytest.raises(SpendLimitReached, match="50 are used; the limit is 100"):
+        await second
+    assert meter.total.usage.calls == 1 + fits
 
 
-def test_a_call_that_failed_counts_as_a_call() -> None:
+async def test_a_call_that_gives_up_waiting_holds_nobody_up() -> None:
+    meter = Meter(SpendLimits(calls=2))
+    expected = Usage(calls=1)
+    order = []
+
+    async def call(name: str) -> None:
+        async with meter.reserve("score", MODEL, expected=expected):
+            order.append(name)
+
+    async with meter.reserve("score", MODEL, expected=Usage(calls=2)):
+        waiting = {name: asyncio.create_task(call(name)) for name in ("first", "second")}
+        await asyncio.sleep(0)
+        waiting["first"].cancel()
+    await asyncio.wait(waiting.values())
+    assert order == ["second"]
+
+
+async def test_a_call_that_failed_counts_as_a_call() -> None:
     meter = Meter()
-    with pytest.raises(RuntimeError), meter.reserve("propose", MODEL, expected=Usage(calls=1, input_tokens=9)):
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        async with meter.reserve("propose", MODEL, expected=Usage(calls=1, input_tokens=9)):
+            raise RuntimeError
     assert meter.by_phase["propose"].usage == Usage(calls=1)
 
 
-def test_what_was_spent_survives_a_restart() -> None:
+async def test_what_was_spent_survives_a_restart() -> None:
     meter, again = Meter(), Meter(SpendLimits(calls=1))
     meter.book("score", MODEL, usage=Usage(calls=1, input_tokens=10))
     again.load_state_dict(json.loads(json.dumps(meter.state_dict())))
     assert again.total == meter.total
     with pytest.raises(SpendLimitReached):
-        again.reserve("score", MODEL, expected=Usage(calls=1)).__enter__()
+        await again.reserve("score", MODEL, expected=Usage(calls=1)).__aenter__()
 
 
 def test_a_malformed_state_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
 from rubricem_agent.cli.report import report
+from rubricem_agent.learn.checkpoint import checkpoint_steps
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.runs.log_lines import EvaluationLine, StepLine, WarningLine
 from rubricem_records.runs.run_log import read_log
@@ -60,11 +62,13 @@ def test_an_interrupt_stops_it_and_the_same_command_goes_on_to_the_model_and_the
     printed, errors = process.communicate(timeout=120)
     done = read_log(tmp_path / "run").steps[-1].step
 
+    saved = checkpoint_steps(tmp_path / "run" / "checkpoints")[-1]
+    assert f"resumes after step {saved}," in errors
     result = invoke("train", config, f"steps={done + 1}", "--json")
 
     assert process.returncode == 130
     assert [f"step {step}/10000" for step in range(1, done + 1) if f"step {step}/10000" not in printed] == []
-    assert "stopped; the same command resumes" in errors
+    assert re.search(r"stopped; the same command resumes after step \d+, the last checkpoint\.", errors)
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["steps"] == done + 1
     assert result.stderr == ""
@@ -72,6 +76,22 @@ def test_an_interrupt_stops_it_and_the_same_command_goes_on_to_the_model_and_the
     assert (tmp_path / "run" / "model" / "config.json").is_file()
     assert invoke("report", tmp_path / "run").exit_code == 0
     assert '"/runs/run/curves":' in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_interrupt_before_the_first_checkpoint_says_that_the_next_start_begins_anew(config, tmp_path):
+    command = [sys.executable, "-c", SCRIPT, "train", str(config), "checkpoint_every=1000", "steps=10000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (tmp_path / "run" / "metrics.jsonl").is_file(), process)
+    process.send_signal(signal.SIGINT)
+
+    assert "no checkpoint was saved yet, so the same command begins anew" in process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+
+
+def test_a_start_that_resumes_names_its_step(config):
+    invoke("train", config, "steps=1")
+
+    assert "resuming after step 1 of 2, from its checkpoint in" in invoke("train", config, "steps=2").stdout
 
 
 def wait_for(is_true, process, seconds=180.0):

@@ -56,6 +56,7 @@ export interface Curve {
 export interface Figure {
   key: string;
   section: string;
+  note: string;
   title: string;
   unit: string;
   x_name: string;

@@ -50,18 +50,19 @@ def test_the_official_judge_of_webwalkerqa_has_a_price_in_the_library_alone(make
 
 @pytest.mark.parametrize("model", ["judge-of-tests", ""])
 def test_a_given_price_stops_the_run_and_stands_in_the_log(run, make_config, model):
-    priced = {"prices": {model: (0.0, 8.0)}}
+    priced = {"prices": {model: (1.0, 8.0)}}
 
-    stopped = run(make_config("simpleqa", budget=0.05, **priced))
+    stopped = run(make_config("simpleqa", budget=0.017, **priced))
 
-    # One call holds back 2048 tokens at $8 a million, $0.016 and some: two or three at once fit into $0.05.
-    assert "limit" in stopped.runner.stopped
-    assert 0 < stopped.scores.headline.graded < 8
+    # A call reserves 232 tokens at $1 and 2048 at $8 a million, $0.016616, and uses 173 of the first. Each waits for
+    # the one before it: a third begins with $0.000346 used, a fourth would with $0.000519, and $0.000384 are left.
+    assert "0.000519 are used; the limit is 0.017" in stopped.runner.stopped
+    assert stopped.scores.headline.graded == 3
     done = run(make_config("simpleqa", budget=5.0, **priced)).scores
     # The answers are from a file.
     (cost,) = done.costs
     assert cost.is_priced
-    assert cost.dollars == pytest.approx(8.0 * cost.usage.output_tokens / 1e6)
+    assert cost.dollars == pytest.approx((cost.usage.input_tokens + 8.0 * cost.usage.output_tokens) / 1e6)
     assert rescore_run(make_config("simpleqa").folder).costs == done.costs
 
 

@@ -124,6 +124,13 @@ def test_another_mode_judges_the_same_answers_without_making_them_anew(run, make
     assert (other.runner.answered, other.runner.judged) == (0, 8)
 
 
+def test_what_was_judged_before_this_start_is_counted_apart(run, make_config):
+    run(make_config("simpleqa", limit=3))
+    runner = run(make_config("simpleqa", limit=3)).runner
+
+    assert (runner.answered, runner.judged, runner.answered_before, runner.judged_before) == (0, 0, 3, 3)
+
+
 def truncate(path: Path, share: float) -> None:
     """What kill -9 leaves: a log that ends in the middle of a line."""
     if path.exists():
