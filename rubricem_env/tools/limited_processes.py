@@ -16,6 +16,7 @@ class LimitedProcesses:
 
     def __init__(self, module: str, arguments: Sequence[str] = (), *, processes: int = 2, seconds: float) -> None:
         self.seconds = seconds
+        self.processes = processes
         self.threads = ThreadPoolExecutor(processes, thread_name_prefix=module.rpartition(".")[2])
         """As many requests as there are threads are worked on at once."""
         # -P: a module that lies in the current folder is not imported.
