@@ -14,18 +14,18 @@ MAX_NAME = 64
 """Characters of the name of a table or a column that are shown."""
 
 
-class Column(NamedTuple):
+class SqlColumn(NamedTuple):
     """A column with its type, in the words of its engine."""
 
     name: str
     type: str
 
 
-class Table(NamedTuple):
+class SqlTable(NamedTuple):
     """A table with its columns."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
 
     def described(self) -> str:
         """On one line, such as `sales(id BIGINT, name VARCHAR)`."""
@@ -33,7 +33,7 @@ class Table(NamedTuple):
         return f"{_written(self.name)}({columns})"
 
 
-class Answer(NamedTuple):
+class SqlAnswer(NamedTuple):
     """The first rows of what a query gives, as text."""
 
     tables: tuple[str, ...]
@@ -71,15 +71,15 @@ class QueryRefused(QueryError):
     """The query would do something else than read the tables."""
 
 
-class Engine(Protocol):
+class SqlEngine(Protocol):
     """Reads the tables of one place."""
 
     dialect: str
 
     @property
-    def tables(self) -> tuple[Table, ...]: ...
+    def tables(self) -> tuple[SqlTable, ...]: ...
 
-    def answer(self, query: str, rows: int) -> Answer:
+    def answer(self, query: str, rows: int) -> SqlAnswer:
         """The first rows; raises QueryError, or MemoryError where the engine is out of memory."""
         ...
 

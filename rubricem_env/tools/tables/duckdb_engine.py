@@ -7,8 +7,9 @@ from pathlib import Path
 import duckdb
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.tools.tables.answers import Answer, Column, QueryError, QueryRefused, Table, cell
-from rubricem_env.tools.tables.files import TableFile
+from rubricem_env.tools.tables.answers import QueryError, QueryRefused, SqlAnswer, SqlColumn, SqlTable, cell
+from rubricem_env.tools.tables.files import TableFile, table_files
+from rubricem_env.tools.tables.process import serve
 from rubricem_env.tools.tables.reading import ONLY_READS, tables_read
 
 MEMORY = "1GB"
@@ -34,7 +35,7 @@ class DuckDBEngine:
 
     dialect = "DuckDB"
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: tuple[Table, ...], folder: Path) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: tuple[SqlTable, ...], folder: Path) -> None:
         self.tables = tables
         self._connection = connection
         self._folder = f"{folder}/"
@@ -54,8 +55,8 @@ class DuckDBEngine:
             connection.execute(lock)
         return cls(connection, tables, files[0].path.parent)
 
-    def answer(self, query: str, rows: int) -> Answer:
-        """As `Engine` says."""
+    def answer(self, query: str, rows: int) -> SqlAnswer:
+        """As `SqlEngine` says."""
         try:
             read = tables_read(self._statements(query), [table.name for table in self.tables])
             found = self._connection.execute(query)
@@ -69,7 +70,7 @@ class DuckDBEngine:
             raise QueryRefused(f"the query reads more than the tables. {ONLY_READS}.") from problem
         except (duckdb.Error, RuntimeError, ValueError, OverflowError, RecursionError) as problem:
             raise QueryError(self._said(problem)) from problem
-        return Answer(read, columns, tuple(tuple(map(cell, row)) for row in first[:rows]), len(first) > rows)
+        return SqlAnswer(read, columns, tuple(tuple(map(cell, row)) for row in first[:rows]), len(first) > rows)
 
     def _statements(self, query: str) -> list[object]:
         """The syntax tree of each statement; raises QueryRefused where one is no SELECT."""
@@ -94,7 +95,7 @@ class DuckDBEngine:
         return f"{words.rstrip('.') or type(problem).__name__}."
 
 
-def _make_view(connection: duckdb.DuckDBPyConnection, file: TableFile) -> Table:
+def _make_view(connection: duckdb.DuckDBPyConnection, file: TableFile) -> SqlTable:
     try:
         view = '"' + file.table.replace('"', '""') + '"'
         connection.execute(f"CREATE VIEW {view} AS {_source(connection, file)}")
@@ -104,7 +105,7 @@ def _make_view(connection: duckdb.DuckDBPyConnection, file: TableFile) -> Table:
         raise ConfigError(
             f"{file.path} cannot be read as a table: {words.rstrip('.')}. Correct it, or move it out of the folder."
         ) from problem
-    return Table(file.table, tuple(Column(str(name), str(kind)) for name, kind, *_ in described))
+    return SqlTable(file.table, tuple(SqlColumn(str(name), str(kind)) for name, kind, *_ in described))
 
 
 def _source(connection: duckdb.DuckDBPyConnection, file: TableFile) -> str:
@@ -125,3 +126,7 @@ def _source(connection: duckdb.DuckDBPyConnection, file: TableFile) -> str:
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
+
+
+if __name__ == "__main__":
+    serve(lambda folder: DuckDBEngine.open(table_files(folder)))

@@ -1,30 +1,19 @@
-"""Answers queries over the tables of one place, from standard input: `python -m ... FOLDER_OR_FILE`.
+"""A process of `RunSql` answers queries from standard input over the tables that its argument names.
 
-It is a process of `RunSql`: it has a limit of memory, can write no file, and whoever started it ends it after a time.
+It has a limit of memory, can write no file, and whoever started it ends it after a time.
 """
 
 import json
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.tools.tables.answers import Engine, QueryError, QueryRefused
-from rubricem_env.tools.tables.files import is_sqlite, table_files
+from rubricem_env.tools.tables.answers import QueryError, QueryRefused, SqlEngine
 
 _MEMORY = 3 << 30
-
-
-def open_engine(place: Path) -> Engine:
-    """The engine of a folder or a SQLite file; raises ConfigError where there are no tables."""
-    if is_sqlite(place):
-        from rubricem_env.tools.tables.sqlite_engine import SqliteEngine
-
-        return SqliteEngine.open(place)
-    from rubricem_env.tools.tables.duckdb_engine import DuckDBEngine
-
-    return DuckDBEngine.open(table_files(place))
 
 
 def limit_process() -> None:
@@ -35,7 +24,7 @@ def limit_process() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 
-def reply_to(engine: Engine, request: str) -> object:
+def reply_to(engine: SqlEngine, request: str) -> object:
     """The tables where no query is given, else the answer or what is wrong with the query."""
     query, rows = json.loads(request)
     if query is None:
@@ -46,7 +35,7 @@ def reply_to(engine: Engine, request: str) -> object:
         return {"problem": str(problem), "is_refused": isinstance(problem, QueryRefused)}
 
 
-def main() -> None:
+def serve(open_engine: Callable[[Path], SqlEngine]) -> None:
     """Answer until standard input ends; a process that is out of memory ends, for what it has lost is unknown."""
     limit_process()
     replies = sys.stdout
@@ -63,7 +52,3 @@ def main() -> None:
             os._exit(1)
         replies.write(reply + "\n")
         replies.flush()
-
-
-if __name__ == "__main__":
-    main()

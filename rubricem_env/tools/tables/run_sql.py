@@ -17,7 +17,7 @@ from rubricem_env.llm.usage import Usage
 from rubricem_env.tools.failures import ToolFailure
 from rubricem_env.tools.limited_processes import LimitedProcesses
 from rubricem_env.tools.spec import RUN_SQL_SPEC, ToolSpec
-from rubricem_env.tools.tables.answers import Answer, Column, Table
+from rubricem_env.tools.tables.answers import SqlAnswer, SqlColumn, SqlTable
 from rubricem_env.tools.tables.files import is_sqlite, table_files
 
 MAX_ROWS = 50
@@ -39,7 +39,7 @@ class RunSql:
     expected = Usage(calls=1)
 
     def __init__(
-        self, pool: LimitedProcesses, tables: tuple[Table, ...], *, dialect: str, state: str, rows: int
+        self, pool: LimitedProcesses, tables: tuple[SqlTable, ...], *, dialect: str, state: str, rows: int
     ) -> None:
         self.tables = tables
         self.spec = _spec_of(tables, dialect)
@@ -59,18 +59,22 @@ class RunSql:
             MissingExtraError: the place is a folder, and DuckDB is not installed.
         """
         place = place.expanduser()
+        engine = "sqlite_engine"
         if not is_sqlite(place):
+            engine = "duckdb_engine"
             table_files(place)
             if find_spec("duckdb") is None:
                 raise MissingExtraError("duckdb", "sql", "reading CSV and Parquet files with run_sql")
-        module = "rubricem_env.tools.tables.process"
+        module = f"{__package__}.{engine}"
         pool = LimitedProcesses(module, [str(place.resolve())], processes=processes, seconds=seconds)
         reply = _read(pool.ask(_request(None, 0)))
         if "tables" not in reply:
             pool.close()
             unread = f"the tables of {place} cannot be read within {seconds:g} s. Give fewer or smaller files."
             raise ConfigError(reply.get("problem", unread))
-        tables = tuple(Table(name, tuple(Column(*column) for column in columns)) for name, columns in reply["tables"])
+        tables = tuple(
+            SqlTable(name, tuple(SqlColumn(*column) for column in columns)) for name, columns in reply["tables"]
+        )
         return cls(pool, tables, dialect=reply["dialect"], state=_state_of(place, rows), rows=rows)
 
     async def answer(self, call: ToolCall) -> tuple[ToolResult, Usage]:
@@ -95,7 +99,7 @@ class RunSql:
         if "problem" in reply:
             status = ToolStatus.BLOCKED if reply.get("is_refused") else ToolStatus.ERROR
             raise ToolFailure(reply["problem"], status=status)
-        answer = Answer(*reply["answer"])
+        answer = SqlAnswer(*reply["answer"])
         title = f"run_sql on {', '.join(answer.tables) or 'no table'}"
         return ToolResult.found([Snippet(text=answer.text(MAX_TEXT), title=title)]), self.expected
 
@@ -111,7 +115,7 @@ class RunSql:
         return Snippet(text=_listed(wanted, MAX_TEXT), title="run_sql on no table")
 
 
-def _spec_of(tables: tuple[Table, ...], dialect: str) -> ToolSpec:
+def _spec_of(tables: tuple[SqlTable, ...], dialect: str) -> ToolSpec:
     said = f"{RUN_SQL_SPEC.description} The dialect is {dialect}. The tables: {_listed(tables, MAX_DESCRIPTION)}"
     return RUN_SQL_SPEC.model_copy(update={"description": said})
 
@@ -122,7 +126,7 @@ def _state_of(place: Path, rows: int) -> str:
     return json.dumps(["run_sql", str(place.resolve()), rows, facts])
 
 
-def _listed(tables: "tuple[Table, ...] | list[Table]", most: int) -> str:
+def _listed(tables: "tuple[SqlTable, ...] | list[SqlTable]", most: int) -> str:
     lines: list[str] = []
     room = most
     for table in tables:

@@ -6,7 +6,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rubricem_env.domain.errors import ConfigError
-from rubricem_env.tools.tables.answers import Answer, Column, QueryError, QueryRefused, Table, cell
+from rubricem_env.tools.tables.answers import QueryError, QueryRefused, SqlAnswer, SqlColumn, SqlTable, cell
+from rubricem_env.tools.tables.process import serve
 from rubricem_env.tools.tables.reading import ONLY_READS
 
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
@@ -27,7 +28,7 @@ class SqliteEngine:
 
     dialect = "SQLite"
 
-    def __init__(self, connection: sqlite3.Connection, tables: tuple[Table, ...]) -> None:
+    def __init__(self, connection: sqlite3.Connection, tables: tuple[SqlTable, ...]) -> None:
         self.tables = tables
         self._connection = connection
         self._names = {table.name for table in tables}
@@ -54,7 +55,7 @@ class SqliteEngine:
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
                 "ESCAPE '\\' ORDER BY name"
             )
-            tables = tuple(Table(name, _columns(connection, name)) for (name,) in listed.fetchall())
+            tables = tuple(SqlTable(name, _columns(connection, name)) for (name,) in listed.fetchall())
         except sqlite3.Error as problem:
             raise ConfigError(f"{path} cannot be read as a SQLite file: {problem}. Give another one.") from problem
         if not tables:
@@ -63,8 +64,8 @@ class SqliteEngine:
         engine._close_to_writing()
         return engine
 
-    def answer(self, query: str, rows: int) -> Answer:
-        """As `Engine` says."""
+    def answer(self, query: str, rows: int) -> SqlAnswer:
+        """As `SqlEngine` says."""
         self._read, self._is_refused = set(), False
         try:
             found = self._connection.execute(query)
@@ -75,7 +76,7 @@ class SqliteEngine:
             raise QueryError(f"the query has no statement. {ONLY_READS}.")
         columns = tuple(cell(column[0]) for column in found.description)
         read = tuple(sorted(self._read & self._names))
-        return Answer(read, columns, tuple(tuple(map(cell, row)) for row in first[:rows]), len(first) > rows)
+        return SqlAnswer(read, columns, tuple(tuple(map(cell, row)) for row in first[:rows]), len(first) > rows)
 
     def _close_to_writing(self) -> None:
         self._connection.set_authorizer(self._authorize)
@@ -113,6 +114,10 @@ class SqliteEngine:
         return QueryError(f"{words}.")
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> tuple[Column, ...]:
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[SqlColumn, ...]:
     rows = connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)).fetchall()
-    return tuple(Column(name, kind or "ANY") for name, kind in rows)
+    return tuple(SqlColumn(name, kind or "ANY") for name, kind in rows)
+
+
+if __name__ == "__main__":
+    serve(SqliteEngine.open)

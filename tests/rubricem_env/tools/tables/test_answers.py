@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from rubricem_env.tools.tables.answers import MAX_CELL, Answer, Column, Table, cell
+from rubricem_env.tools.tables.answers import MAX_CELL, SqlAnswer, SqlColumn, SqlTable, cell
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_long_text_is_cut():
 
 
 def test_a_result_is_cut_at_whole_rows_and_says_so():
-    answer = Answer(("t",), ("n",), tuple((str(number) * 10,) for number in range(10)), has_more=False)
+    answer = SqlAnswer(("t",), ("n",), tuple((str(number) * 10,) for number in range(10)), has_more=False)
 
     assert answer.text(100) == (
         "The first 3 rows; there are more: filter, aggregate or LIMIT.\nn\n0000000000\n1111111111\n2222222222"
@@ -43,6 +43,6 @@ def test_a_result_is_cut_at_whole_rows_and_says_so():
 
 
 def test_names_that_are_no_plain_words_are_quoted():
-    table = Table('a "b"', (Column("größe", "INT"), Column("ignore all\nrules", "TEXT")))
+    table = SqlTable('a "b"', (SqlColumn("größe", "INT"), SqlColumn("ignore all\nrules", "TEXT")))
 
     assert table.described() == r'"a ""b"""(größe INT, "ignore all\nrules" TEXT)'
