@@ -66,5 +66,5 @@ $(VENV)/.installed-core: $(BIN)/python pyproject.toml ci/lanes/test/lock.txt
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed-core
-	$(INSTALL) -e '.[tools,documents,judge,bank,gguf,viewer,dev]'
+	$(INSTALL) -e '.[tools,documents,sql,judge,bank,gguf,viewer,dev]'
 	touch $@

@@ -160,11 +160,17 @@ class AgentPrompt(NamedTuple):
 
 
 def agent_prompt(
-    tools: Sequence[str], *, style: Style = "scaffold", system: str = "", prompts: AgentPrompts = SHIPPED_PROMPTS
+    tools: Sequence[str],
+    *,
+    style: Style = "scaffold",
+    system: str = "",
+    prompts: AgentPrompts = SHIPPED_PROMPTS,
+    specs: Sequence[ToolSpec] = (),
 ) -> AgentPrompt:
     """The rules with those tools described, in the order given; or `system`, of a model that was trained with its own.
 
-    Tools that this project does not know are listed by name. Without any the model answers from what it knows.
+    Tools that this project does not know are listed by name. `specs` may say more of the others than what is shipped:
+    that of `run_sql` names the tables. Without any tool the model answers from what it knows.
 
     Raises:
         ConfigError: a tool's name has other characters than a tool's.
@@ -175,21 +181,23 @@ def agent_prompt(
         closed = prompts[_CLOSED_BOOK]
         return AgentPrompt(closed.section("system"), closed.hash, prompts, is_closed_book=True)
     rules = prompts["agent" if style == "scaffold" else style]
-    system = fill(rules.section("system"), {"tools": "\n".join(_describe(name) for name in tools)})
+    known = {**_SPECS, **{spec.name: spec for spec in specs if spec.name in _SPECS}}
+    system = fill(rules.section("system"), {"tools": "\n".join(_describe(name, known) for name in tools)})
     forms = (prompts[f"format_{form}"].text for form in ("exact", "short", "long"))
     return AgentPrompt(system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash, prompts)
 
 
-def _describe(name: str) -> str:
+def _describe(name: str, known: Mapping[str, ToolSpec]) -> str:
     try:
         check_tool_name(name)
     except ToolError as refusal:
         raise ConfigError(str(refusal)) from refusal
     call = f'<call_tool name="{name}">query</call_tool>'
-    spec = _SPECS.get(name)
+    spec = known.get(name)
     if spec is None:
         return f"- {name}. Call it so: {call}"
-    lines = [f"- {name}: {spec.description} Call it so: {call}"]
+    # The names of a user's columns may hold tags.
+    lines = [f"- {name}: {neutralize(spec.description)} Call it so: {call}"]
     if spec.parameters:
         is_optional = not any(parameter.is_required for parameter in spec.parameters)
         lines.append(f"  {'Optional attributes' if is_optional else 'Attributes'} of the opening tag:")

@@ -227,6 +227,9 @@ def ask(
     tools: Annotated[
         str, typer.Option(help="offline, web, none, a TOML file, an index, or the URL of a tool server.")
     ] = ("offline"),
+    tables: Annotated[
+        Path | None, typer.Option(help="Ask tables: a folder of CSV and Parquet files, or a SQLite file, for run_sql.")
+    ] = None,
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),
@@ -240,23 +243,28 @@ def ask(
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
 ) -> None:
     """Research a question stage by stage and write a report. Exit code 1 means that there is no answer."""
-    question = " ".join(words)
-    if len(words) > 1:
-        raise ConfigError(f'the question has no quotes; put it in one pair of them, as in: rubricem ask "{question}"')
-    if not question.strip():
-        raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
+    question = _question_of(words)
     if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
         raise ConfigError(f"--reuse {reuse} reads a bank; give its folder with --bank.")
+    tools = _tools_beside(tables, tools, policy)
     config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL if tools == OFFLINE else NO_MODEL_OF_TOOLS.format(tools=tools))
     elif tools == OFFLINE:
         terminal.say(ONLY_ALMANAC)
-    query = Query(question=question.strip(), answer_format=answer_format)
+    query = Query(question=question, answer_format=answer_format)
     asked = _Asked(terminal)
     running = _run_attempts(
-        query, config, asked=asked, tools=tools, bank=bank, reuse=reuse, attempts=attempts, probe=not no_probe
+        query,
+        config,
+        asked=asked,
+        tools=tools,
+        tables=tables,
+        bank=bank,
+        reuse=reuse,
+        attempts=attempts,
+        probe=not no_probe,
     )
     try:
         dollars = asyncio.run(running)
@@ -277,6 +285,22 @@ def ask(
     if not last.parsed.is_complete:
         terminal.warn(f"rubricem: {_explain(last)}")
         raise typer.Exit(1)
+
+
+def _question_of(words: Sequence[str]) -> str:
+    question = " ".join(words)
+    if len(words) > 1:
+        raise ConfigError(f'the question has no quotes; put it in one pair of them, as in: rubricem ask "{question}"')
+    if not question.strip():
+        raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
+    return question.strip()
+
+
+def _tools_beside(tables: Path | None, tools: str, policy: str) -> str:
+    """The other tools: none, where the tables are named alone."""
+    if tables is not None and policy == SCRIPTED:
+        raise ConfigError("--tables needs a model, and the scripted policy only searches; name one with --policy.")
+    return "none" if tables is not None and tools == OFFLINE else tools
 
 
 class _Asked:
@@ -333,6 +357,7 @@ async def _run_attempts(
     *,
     asked: _Asked,
     tools: str,
+    tables: Path | None,
     bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
@@ -343,8 +368,8 @@ async def _run_attempts(
     choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}
     async with AsyncExitStack() as stack:
         stack.enter_context(progress_lines(asked.waiting))
-        context, meter, lessons = await stack.enter_async_context(
-            open_ask(config, os.environ, tools=tools, bank=bank, **choices)
+        context, meter, lessons, specs = await stack.enter_async_context(
+            open_ask(config, os.environ, tools=tools, tables=tables, bank=bank, **choices)
         )
         for number in range(1, attempts + 1):
             if attempts > 1:
@@ -353,7 +378,7 @@ async def _run_attempts(
             if lessons is not None and (number > 1 or reuse != "none"):
                 mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
-            prompt = agent_prompt(context.toolbox.names, system=system_of(config.policy))
+            prompt = agent_prompt(context.toolbox.names, system=system_of(config.policy), specs=specs)
             attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
             last = await run_episode(attempt, context, listener=asked.open_screen())
             asked.finished.append(last)

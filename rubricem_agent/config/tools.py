@@ -113,6 +113,8 @@ class ToolsConfig(Frozen):
     remote: RemoteToolsConfig | None = None
     """Call that server in place of a backend in this process."""
     mounted: tuple[MountedServerConfig, ...] = ()
+    tables: Path | None = None
+    """Offer run_sql over the CSV and Parquet files of this folder, or over this SQLite file."""
     record: Path | None = None
     """Write every call and its result to this file."""
     replay: Path | None = None
@@ -133,7 +135,7 @@ class ToolsConfig(Frozen):
         if self.backend == "web":
             return "web"
         if self.backend == "none":
-            return "tool server" if self.mounted else "closed book"
+            return "tool server" if self.mounted or self.tables else "closed book"
         return "almanac" if self.corpus is None else "index"
 
     @property
@@ -153,6 +155,7 @@ class ToolsConfig(Frozen):
                 names = (self.corpus.name if self.corpus else "",)
         if self.replay is None:
             names += tuple(f"server {server.name}" for server in self.mounted)
+            names += (f"tables of {self.tables.name}",) if self.tables else ()
         return f"{self.searches} ({', '.join(names)})" if names else self.searches
 
     @model_validator(mode="after")
@@ -212,6 +215,7 @@ def load_tools_config(path: Path) -> ToolsConfig:
         update={
             "corpus": beside(config.corpus),
             "embedder_path": beside(config.embedder_path),
+            "tables": beside(config.tables),
             "record": beside(config.record),
             "replay": beside(config.replay),
             "cache": config.cache.model_copy(update={"path": beside(config.cache.path)}),

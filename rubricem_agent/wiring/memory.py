@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rubricem_agent.config.bank import HASHING, BankConfig
 from rubricem_agent.config.policy import PolicyConfig
@@ -28,6 +29,7 @@ from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_env.tools.spec import ToolSpec
 from rubricem_records.bank.bank_header import read_header
 
 SNAPSHOT_SUFFIX = ".npz"
@@ -129,23 +131,35 @@ class LessonMemory:
         return f"The lesson:\n{outcome.reflection.takeaways.strip()}"
 
 
+class OpenedAsk(NamedTuple):
+    """What `rubricem ask` plays with."""
+
+    context: RolloutContext
+    meter: Meter
+    lessons: LessonMemory | None
+    specs: tuple[ToolSpec, ...]
+    """Of the tools; empty for a replay."""
+
+
 @asynccontextmanager
 async def open_ask(
     config: PolicyConfig,
     environ: Mapping[str, str],
     *,
     tools: str = "offline",
+    tables: Path | None = None,
     bank: Path | None = None,
     reads_lessons: bool = False,
     writes_lessons: bool = False,
     probe: bool = True,
-) -> AsyncIterator[tuple[RolloutContext, Meter, LessonMemory | None]]:
+) -> AsyncIterator[OpenedAsk]:
     """Connect the policy, its tools and its lessons; they are closed on the way out.
 
     Args:
         config: the policy.
         environ: the variables that hold keys.
         tools: offline, web, the path of a TOML file of settings, or the URL of a tool server.
+        tables: a folder of CSV and Parquet files, or a SQLite file, which run_sql reads.
         bank: the folder of a rubric bank.
         reads_lessons: show lessons before the first attempt.
         writes_lessons: store a lesson after each attempt; a missing bank is created.
@@ -156,6 +170,8 @@ async def open_ask(
         ModelError: the policy or the search engine does not answer.
     """
     settings = parse_tools(tools)
+    if tables is not None:
+        settings = settings.model_copy(update={"tables": tables})
     environ = naming(environ, POLICY_KEY, config.policy)
     policy, meter = build_policy(config, environ)
     async with aclosing(policy):
@@ -165,4 +181,5 @@ async def open_ask(
         async with open_tools(settings, named) as opened:
             if probe:
                 await require_answers([*model_probes(environ, policy=config.policy), *search_probes(settings, environ)])
-            yield RolloutContext(policy, opened.toolbox, EpisodeLimits(), config.sampling), meter, lessons
+            context = RolloutContext(policy, opened.toolbox, EpisodeLimits(), config.sampling)
+            yield OpenedAsk(context, meter, lessons, opened.specs)

@@ -1,5 +1,6 @@
 """Builds the toolbox of an episode from its settings, and serves tools over MCP."""
 
+import asyncio
 import re
 import socket
 import time
@@ -33,6 +34,7 @@ from rubricem_env.tools.fallback import in_order
 from rubricem_env.tools.guard import Backend, GuardedTool, GuardSettings
 from rubricem_env.tools.record import RecordingToolbox, ReplayToolbox
 from rubricem_env.tools.spec import DEFAULT_LIMIT, FETCH_PAGE_SPEC, FIND_SPEC, OPEN_SPEC, ToolSpec
+from rubricem_env.tools.tables.run_sql import RunSql
 from rubricem_env.world.offline import shipped_toolbox
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ async def open_tools(
                 if config.corpus
                 else shipped_toolbox()
             )
-        mounted = []
+        mounted = [await _open_tables(config, stack, budget=budget, redactor=redactor)] if config.tables else []
         for server in config.mounted:
             try:
                 mounted.append(await _connect(server, environ, stack))
@@ -128,6 +130,24 @@ async def open_tools(
         joined = LocalToolbox(*tools, redactor=redactor)
         toolbox = RecordingToolbox.onto(joined, config.record, redactor) if config.record else joined
         yield OpenTools(toolbox, joined.specs, budget, redactor)
+
+
+async def _open_tables(
+    config: ToolsConfig, stack: AsyncExitStack, *, budget: Meter, redactor: Redactor
+) -> LocalToolbox:
+    """`run_sql` over the tables of the settings, behind its limits and a cache that knows the state of the files."""
+    place = config.tables or Path()
+    backend = await asyncio.to_thread(RunSql.open, place)
+    settings = GuardSettings(
+        # A query waits for a process before its time begins. What failed fails again, and says nothing of the next.
+        rates=Rates(concurrency=backend.processes),
+        retry=RetryPolicy(attempts=1),
+        timeout=backend.seconds * 2,
+        breaker_failures=None,
+    )
+    tool = GuardedTool(backend, settings, timing=Timing.real(), budget=budget, redactor=redactor)
+    stack.push_async_callback(tool.aclose)
+    return LocalToolbox(CachedTool(tool, open_cache(config), scope=backend.state) if config.cache.enabled else tool)
 
 
 def open_corpus(path: Path, embedder_path: Path | None = None) -> DocumentSearch:

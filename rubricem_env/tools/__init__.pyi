@@ -22,3 +22,4 @@ from rubricem_env.tools.mcp_server import tool_server as tool_server
 from rubricem_env.tools.pages.fetch import PageFetcher as PageFetcher, WebPages as WebPages
 from rubricem_env.tools.record import RecordingToolbox as RecordingToolbox, ReplayToolbox as ReplayToolbox
 from rubricem_env.tools.spec import Kind as Kind, Parameter as Parameter, ToolSpec as ToolSpec
+from rubricem_env.tools.tables.run_sql import RunSql as RunSql

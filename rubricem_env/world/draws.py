@@ -11,7 +11,7 @@ import numpy as np
 from rubricem_env.domain.errors import UsageError
 
 Item = TypeVar("Item")
-Part = Literal["names", "entities", "documents", "questions", "hostile"]
+Part = Literal["names", "entities", "documents", "questions", "hostile", "tables"]
 _PARTS: tuple[Part, ...] = get_args(Part)
 
 

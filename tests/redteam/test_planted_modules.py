@@ -66,7 +66,7 @@ def test_a_reader_of_pages_runs_no_module_of_the_current_folder_and_has_no_key(f
     reads = (
         "from rubricem_env.tools.pages.reader import PageReader; reader = PageReader(); "
         "print(reader.read_now(b'<title>T</title><p>words</p>', 'html')); "
-        "pid = reader._idle[0].pid; print(open(f'/proc/{pid}/environ').read()); reader.close()"
+        "pid = reader._processes._idle[0].pid; print(open(f'/proc/{pid}/environ').read()); reader.close()"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", reads],
@@ -92,4 +92,4 @@ def test_every_module_is_started_by_the_command_that_leaves_the_current_folder_o
         for path in sorted((ROOT / package).rglob("*.py"))
         if re.search(r"sys\.executable", path.read_text(encoding="utf-8")) and "testing" not in path.parts
     ]
-    assert starts == ["rubricem_env/tools/pages/reader.py", "trainers/process.py"]
+    assert starts == ["rubricem_env/tools/limited_processes.py", "trainers/process.py"]

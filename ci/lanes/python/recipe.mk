@@ -15,5 +15,5 @@ python-lane: $(NEWEST_VENV)/.installed  ## the newest Python of this machine
 $(NEWEST_VENV)/.installed: ci/lanes/test/lock.txt pyproject.toml
 	timeout --kill-after=5s 180 $(NEWEST) -m venv $(NEWEST_VENV)
 	timeout --kill-after=5s 300 ci/install $(NEWEST_VENV) \
-	  -c ci/lanes/test/lock.txt -e '.[tools,documents,judge,viewer,dev]'
+	  -c ci/lanes/test/lock.txt -e '.[tools,documents,sql,judge,viewer,dev]'
 	touch $@

@@ -82,6 +82,23 @@ def test_a_served_model_researches_and_its_text_is_streamed(run, tmp_path):
     assert "60 m [\\[1\\]](https://almanac.example/" in (tmp_path / "report.md").read_text()
 
 
+def test_a_question_is_answered_from_the_tables_of_a_folder(run, tmp_path):
+    pytest.importorskip("duckdb")
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "sales.csv").write_text("city,amount\nOslo,2.5\nOslo,3\nRome,4\n")
+    query = "<call_tool name=\"run_sql\">SELECT sum(amount) AS total FROM sales WHERE city = 'Oslo'</call_tool>"
+    server = served(PLAN + query, FINAL.replace("60 m", "5.5"))
+    with serve_loopback(server) as url:
+        result = run("What did Oslo sell?", "--policy", f"openai:m@{url}/v1", "--tables", str(tmp_path / "shop"))
+
+    assert result.exit_code == 0, result.output
+    assert "S_1  run_sql on sales" in result.output
+    assert "5.5 [\\[1\\]]" in (tmp_path / "report.md").read_text() or "5.5 [1]" in (tmp_path / "report.md").read_text()
+    rules = server.asked[0].body["messages"][0]["content"]
+    assert "sales(city VARCHAR, amount DOUBLE)" in rules
+    assert "google_search:" not in rules
+
+
 def test_a_second_attempt_reads_the_lesson_of_the_first(run):
     server = served(PLAN + CALL, FINAL, LESSON, PLAN + CALL, FINAL)
     with serve_loopback(server) as url:
@@ -122,6 +139,8 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
     ("arguments", "said"),
     [
         ([" "], "question is empty"),
+        (["Q", "--tables", "shop"], "--tables needs a model"),
+        (["Q", "--tables", "gone", "--policy", "openai:m@http://127.0.0.1:9/v1"], "there is no folder or SQLite file"),
         (["How", "wide", "is", "it?"], 'put it in one pair of them, as in: rubricem ask "How wide is it?"'),
         (["Q", "--policy", "nope"], "no policy 'nope'"),
         (["Q", "--policy", "scripted:x"], "no policy"),

@@ -1,5 +1,6 @@
 """The settings of the tools, and what they open."""
 
+import sqlite3
 import sys
 
 import pytest
@@ -227,3 +228,49 @@ async def test_a_comma_within_an_address_is_part_of_it():
             for _ in range(2):
                 result = await tools.toolbox.call(ToolCall(name="fetch_page", query="https://a.example"))
                 assert result.status is ToolStatus.OK
+
+
+@pytest.fixture
+def shop(tmp_path):
+    connection = sqlite3.connect(tmp_path / "shop.sqlite")
+    connection.executescript("CREATE TABLE sales (city TEXT, amount REAL); INSERT INTO sales VALUES ('Oslo', 2.5)")
+    connection.close()
+    (tmp_path / "tools.toml").write_text('backend = "none"\ntables = "shop.sqlite"\n')
+    return tmp_path
+
+
+async def test_tables_are_a_tool_that_is_cached_recorded_and_served_over_mcp(shop):
+    settings = load_tools_config(shop / "tools.toml").model_copy(update={"record": shop / "calls.jsonl"})
+    query = ToolCall(name="SQL", query="SELECT sum(amount) AS total FROM sales")
+    async with open_tools(settings, {}) as tools, over_mcp(tools) as remote:
+        first = await remote.call(query)
+        second = await tools.toolbox.call(query)
+        refused = await remote.call(ToolCall(name="run_sql", query="DROP TABLE sales"))
+
+        assert "sales(city TEXT, amount REAL)" in tools.specs[0].description
+        assert settings.searched == "tool server (tables of shop.sqlite)"
+        # The second call came from the cache: the budget counts one query, and the refused one.
+        assert tools.budget.total.calls == 2
+    assert first.snippets == second.snippets
+    assert first.snippets[0].text == "1 row.\ntotal\n2.5"
+    assert refused.status is ToolStatus.BLOCKED
+    assert "DROP is not run" in refused.message
+    replayed = settings.model_copy(update={"record": None, "replay": shop / "calls.jsonl"})
+    async with open_tools(replayed, {}) as tools:
+        assert (await tools.toolbox.call(query)).snippets == first.snippets
+
+
+async def test_wrong_queries_do_not_close_the_tool_for_the_right_ones(shop):
+    async with open_tools(load_tools_config(shop / "tools.toml"), {}) as tools:
+        for number in range(12):
+            wrong = await tools.toolbox.call(ToolCall(name="run_sql", query=f"SELECT x{number} FROM sales"))
+            assert wrong.message == f"no such column: x{number}."
+        right = await tools.toolbox.call(ToolCall(name="run_sql", query="SELECT city FROM sales"))
+    assert right.status is ToolStatus.OK
+
+
+async def test_tables_that_are_not_there_are_refused(shop):
+    settings = read_tools_config({"backend": "none", "tables": str(shop / "gone")})
+    with pytest.raises(ConfigError, match="there is no folder or SQLite file"):
+        async with open_tools(settings, {}):
+            pass

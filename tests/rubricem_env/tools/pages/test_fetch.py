@@ -248,7 +248,7 @@ def test_a_reader_process_has_no_key(monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", "secret")
     reader = PageReader(processes=1)
     assert reader.read_now(b"<p>x", "html") == ("", "x")
-    environment = Path(f"/proc/{reader._idle[0].pid}/environ").read_bytes()
+    environment = Path(f"/proc/{reader._processes._idle[0].pid}/environ").read_bytes()
     reader.close()
     assert b"secret" not in environment
 

@@ -26,8 +26,8 @@ def test_a_locked_or_damaged_pdf_says_so_and_the_next_one_is_read():
             reader.read_now(pdf("secret"), "pdf")
         with pytest.raises(Unreadable, match=r"^the PDF is damaged \(.+\); open it and save it anew$"):
             reader.read_now(b"%PDF-1.7\nnothing else", "pdf")
-        first = reader._idle[0].pid
+        first = reader._processes._idle[0].pid
         assert reader.read_now(pdf(), "pdf")[0] == "A sheet"
-        assert reader._idle[0].pid == first
+        assert reader._processes._idle[0].pid == first
     finally:
         reader.close()

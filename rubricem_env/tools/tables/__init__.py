@@ -1,0 +1,1 @@
+"""`run_sql`: one reading query over tables in CSV, Parquet or SQLite files."""
