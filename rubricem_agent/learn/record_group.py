@@ -32,6 +32,7 @@ def record_group(
     group = GroupEntry(
         step=judged.step,
         place=place,
+        curriculum_step=judged.step,
         encounter=encounter,
         query_key=judged.query_key,
         question=question,

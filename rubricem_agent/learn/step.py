@@ -12,7 +12,6 @@ A trainer samples the rollouts, calls the judge and updates the weights itself.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from statistics import mode
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -244,7 +243,9 @@ def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
     rollout_stats = measure_rollouts([[entry.rollout for entry in entries]])
     spread = spread_shares([[entry.judged.judgement for entry in group.rollouts] for group in groups])
     return {
-        "encounter": mode(credited.group.encounter for credited in groups),
+        # A step that was sampled ahead can mix two of the curriculum.
+        "encounter": " and ".join(sorted({credited.group.encounter for credited in groups})),
+        "curriculum": sorted({credited.group.curriculum_step for credited in groups}),
         # Empty for questions without truth.
         "true": {stage: value for stage, value in true.items() if value is not None},
         "judged": mean_by_stage([entry.judged.judgement.scores for entry in entries]),

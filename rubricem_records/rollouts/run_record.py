@@ -74,6 +74,8 @@ class GroupEntry(Frozen):
     step: Count
     place: Count
     """Its index among the questions of its step."""
+    curriculum_step: Count = 0
+    """The step whose question it is: an earlier one than `step` where steps are sampled ahead. 0 where unknown."""
     encounter: Text = ""
     query_key: Text
     question: Text

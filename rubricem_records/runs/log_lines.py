@@ -86,6 +86,9 @@ class StepLine(Line):
 
     step: int
     encounter: str
+    """`new`, `repeat`, or `new and repeat` where a step mixes two steps of the curriculum."""
+    curriculum: list[int] = Field(default_factory=list)
+    """The steps of the curriculum that its questions belong to."""
     true: dict[str, float]
     judged: dict[str, float | None]
     trained_rollouts: int = 0

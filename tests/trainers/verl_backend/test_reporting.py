@@ -47,6 +47,16 @@ async def test_the_means_of_a_step_are_over_all_its_rollouts(model_folder):
     assert 0 < told["true"]["answer"] < 1
 
 
+async def test_a_step_that_mixes_two_steps_of_the_curriculum_says_both(model_folder):
+    service = make_service(model_folder, meta_policy=False)
+    await submit_group(service, NEW, group="of step 1")
+    await submit_group(service, REPEAT, group="of step 2")
+
+    report = await service.report(5, ["of step 1", "of step 2"])
+
+    assert (report["encounter"], report["curriculum"]) == ("new and repeat", [1, 2])
+
+
 async def test_a_stage_without_a_score_is_none_and_not_zero(model_folder):
     groups = await judged_groups(model_folder, failure_rate=1.0)
     told = describe_groups(groups)
@@ -166,7 +176,7 @@ async def test_a_group_from_before_the_record_was_switched_on_is_in_it(model_fol
 async def test_a_full_disk_is_told_in_a_sentence_with_the_switch(model_folder, tmp_path):
     service = await recording_service(model_folder, tmp_path, meta_policy=False)
     await submit_group(service)
-    path = tmp_path / "record" / "groups.jsonl"
+    path = tmp_path / "record" / "groups.jsonl.gz"
     path.unlink()
     path.symlink_to("/dev/full")
     with pytest.raises(UsageError, match=r"cannot write to .*record.*rubricem\.record=false"):

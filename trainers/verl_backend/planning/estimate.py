@@ -29,8 +29,8 @@ _WEIGHT, _GRADIENT, _MOMENTS = 4, 4, 8
 """Bytes of a parameter in training: weights and gradients in float32, two moments of Adam."""
 _HALF = 2
 """Bytes of a number in bfloat16."""
-_LOGIT = 10
-"""Bytes of a logit: in 16 bits, in 32 bits, and its gradient."""
+_FUSED_TOKENS = 1_024
+"""Tokens whose logits veRL's fused kernels hold at once."""
 _TENSOR_GAIN = 0.5
 """How much faster one sequence is sampled each time that an engine's GPUs double; their total falls by a tenth."""
 
@@ -71,7 +71,7 @@ def plan_memory(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Mem
             "optimiser's moments, sharded": _MOMENTS * on_gpu,
             "gathered weights and one layer's gradients": gathered,
             "activations": tokens * _HALF * activations,
-            "logits": tokens * model.vocabulary * _LOGIT,
+            "logits": (_FUSED_TOKENS / GIB if shape.fuses else tokens) * model.vocabulary * assumed.logit_bytes,
             "reserve": assumed.reserve_gib,
         },
         sampling={
@@ -181,18 +181,21 @@ def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
         return []
     kinds = list(judge_calls(shape, assumed))
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
-    google = _searching(tools, tools.google_search, searches * assumed.google_share)
-    return [*kinds, google, _searching(tools, tools.snippet_search, searches * (1 - assumed.google_share))]
+    google = _searching(tools, tools.google_search, searches * assumed.google_share, assumed)
+    return [*kinds, google, _searching(tools, tools.snippet_search, searches * (1 - assumed.google_share), assumed)]
 
 
-def _searching(tools: ToolsConfig, search: SearchConfig, calls: float) -> CallKind:
-    """The calls of one search tool, at the price of the first of its engines."""
+def _searching(tools: ToolsConfig, search: SearchConfig, calls: float, assumed: Assumptions) -> CallKind:
+    """The calls of one search tool: at the price of its first engine, or of one that stands in, if that is higher."""
     model = search.model if isinstance(search, GoogleSearchConfig) and search.engine == "gemini" else None
     # A remote tool server pays its engines too.
     is_free = tools.replay is not None or (tools.backend == "offline" and tools.remote is None)
     read, written = _SEARCH_TOKENS if model and not is_free else (0, 0)
     source = ("record" if tools.replay else "own index") if is_free else model or search.engine
     what, fee = f"{ENGINES[search.engine].spec.name} ({source})", 0.0 if is_free else search.dollars
+    speeds = _speeds(search, assumed)
+    for engine, speed in zip(search.in_order[1:], speeds[1:], strict=True):
+        fee += 0.0 if is_free else max(0.0, engine.dollars - search.dollars) * speed / sum(speeds)
     return _priced(what, calls, None if is_free else model, read=read, written=written, fee=fee)
 
 
@@ -257,11 +260,17 @@ def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
     if shape.settings.almanac is not None or tools.backend != "web" or tools.remote or tools.replay:
         return {}
     calls = {kind.what.partition(" ")[0]: kind.calls for kind in plan_calls(shape, assumed)}
-    rates = {GOOGLE_SEARCH: tools.google_search.limits, SNIPPET_SEARCH: tools.snippet_search.limits}
-    return {
-        name: calls[name] * max(60 / (rate.requests_per_minute or math.inf), assumed.tool_seconds / rate.concurrency)
-        for name, rate in rates.items()
-    }
+    searches: dict[str, SearchConfig] = {GOOGLE_SEARCH: tools.google_search, SNIPPET_SEARCH: tools.snippet_search}
+    return {name: calls[name] / sum(_speeds(search, assumed)) for name, search in searches.items()}
+
+
+def _speeds(search: SearchConfig, assumed: Assumptions) -> list[float]:
+    """Searches a second of each of its engines; those that stand in serve what is too much for the first."""
+    limits = [engine.limits for engine in search.in_order]
+    seconds = [
+        max(60 / (rate.requests_per_minute or math.inf), assumed.tool_seconds / rate.concurrency) for rate in limits
+    ]
+    return [1 / each if each else math.inf for each in seconds]
 
 
 _REFERENCE = KNOWN["qwen3-8b"].parameters
@@ -338,9 +347,11 @@ def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed:
     # Operations of a token forward, on average over the sequence: matrices and attention.
     token = 2 * model.parameters + 2 * model.layers * model.heads * model.head_size * sequence
     computed = sequence * token * passes / (assumed.train_teraflops * 1e12)
-    together = max(1.0, shape.tokens_per_gpu * shape.sequence_parallel // sequence) / shape.sequence_parallel
+    room = shape.tokens_per_gpu * shape.sequence_parallel
+    together = max(1.0, assumed.packing * room / sequence) / shape.sequence_parallel
     shards = shape.sharded_over
-    link = assumed.node_gib if shards <= shape.gpus_per_node else assumed.network_gib
+    network = min(assumed.node_gib, assumed.network_gib * assumed.nics)
+    link = assumed.node_gib if shards <= shape.gpus_per_node else network
     moved = ((forward + 1) * _HALF + _GRADIENT) * model.parameters * (shards - 1) / shards / GIB
     return max(computed, moved / link / together)
 

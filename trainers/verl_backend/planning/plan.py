@@ -15,7 +15,9 @@ from rich.table import Table
 from ..refusals import refuse_unfit
 from . import estimate
 from .quota import judge_bottleneck, judge_need
+from .ranges import RANGES, at_ends
 from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
+from .savings import Cost, find_savings
 
 NODES = (2, 4)
 """Of eight H100s: the paper's two clusters."""
@@ -93,6 +95,23 @@ def search_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) 
     )
 
 
+_RANGED = {
+    "GiB of a GPU, training": "training GiB of a GPU",
+    "seconds of a step": "seconds of a step",
+    "dollars of a step, for calls": "dollars of a step",
+    "dollars of the run": "dollars of the run",
+}
+"""What is shown at both ends, and the section of the plan whose total it is."""
+
+
+def _total(plan: Plan, section: str) -> float | None:
+    return plan[section]["total"] if plan[section] else 0.0
+
+
+def _cost(plan: Plan) -> Cost:
+    return Cost(_total(plan, "seconds of a step") or 0.0, _total(plan, "dollars of the run"))
+
+
 def _summed(parts: Mapping[str, float | None]) -> dict[str, float | None]:
     """The parts and their sum, which is None where one of them is unknown."""
     known = [part for part in parts.values() if part is not None]
@@ -108,6 +127,7 @@ def print_plan(
         ConfigError: the config or an assumption is refused; or, after the plan, the start would be, or the run does not
             fit its own GPUs.
     """
+    changes, assumptions = list(changes), list(assumptions)
     assumed = with_changes(Assumptions(), assumptions)
     config = read_run_file(file, changes)
     shape = read_run_shape(config)
@@ -116,6 +136,8 @@ def print_plan(
     # On a CPU no GPU is planned.
     sized = [shape.model_copy(update={"nodes": nodes}) for nodes in counts if shape.device != "cpu"]
     plans = {run.gpus: make_plan(run, model, assumed) for run in sized if run.gpus % run.sequence_parallel == 0}
+    given = {written.partition("=")[0] for written in assumptions}
+    ends = at_ends(assumed, dict.fromkeys(given))
     document = {
         "config": file.stem,
         "model": shape.model,
@@ -126,7 +148,23 @@ def print_plan(
         "plans": plans,
         "search bottleneck": search_bottleneck(shape, model, assumed) if plans else "",
         "judge bottleneck": judge_bottleneck(shape, model, assumed) if plans else "",
+        "range": {
+            what: [_total(make_plan(shape, model, end), section) for end in ends] for what, section in _RANGED.items()
+        }
+        if plans
+        else {},
+        "what to change first": [
+            saving._asdict()
+            for saving in find_savings(
+                lambda more: read_run_shape(read_run_file(file, [*changes, *more])),
+                lambda run, at: _cost(make_plan(run, model, at)),
+                assumed,
+            )
+        ]
+        if plans
+        else [],
         "assumed": assumed.model_dump(),
+        "sources": {name: ends._asdict() for name, ends in RANGES.items()},
         "left out": estimate.NOT_ESTIMATED,
         "prices": [*dict.fromkeys(kind.price for kind in estimate.plan_calls(shape, assumed) if kind.price)],
     }
@@ -157,17 +195,53 @@ def _show(document: Mapping[str, Any], console: Console) -> None:
         for name in (name for name in numbers if name != "total"):
             table.add_row(f"  {name}", *(_cell(plan[section][name]) for plan in plans.values()))
     console.print(table)
+    _show_range(document, console)
     for bottleneck in filter(None, (document["search bottleneck"], document["judge bottleneck"])):
         console.print(f"\n{bottleneck}")
-    assumed = ", ".join(f"{name} {value:g}" for name, value in document["assumed"].items())
     console.print(
         "\nthe step is [bold]estimated[/bold] from shapes and assumptions; left out: {left out}\n"
         "simulate the queues: python -m research.simulate CONFIG\n\n"
-        "[bold]assumed[/bold], not measured; set with --assume KEY=VALUE\n{0}\n"
-        "list prices; batch tariffs, cached input and cached searches cost less\n{1}".format(
-            assumed, "\n".join(document["prices"]), **document
+        "list prices; batch tariffs, cached input and cached searches cost less\n{0}\n".format(
+            "\n".join(document["prices"]), **document
         )
     )
+    console.print(_assumptions(document))
+
+
+def _show_range(document: Mapping[str, Any], console: Console) -> None:
+    """The two ends, and what to change first."""
+    ends = Table("if all that is assumed is at its end", "cheap", "dear", box=None, pad_edge=False)
+    for what, (cheap, dear) in document["range"].items():
+        ends.add_row(what, _cell(cheap), _cell(dear))
+    console.print("", ends)
+    savings = document["what to change first"]
+    if savings:
+        table = Table(
+            "what to change first", "seconds of a step saved", "dollars of the run saved", box=None, pad_edge=False
+        )
+        for saving in savings:
+            table.add_row(saving["what"], _signed(saving["seconds"]), _signed(saving["dollars"]))
+        console.print("", table, "--json has the keys of each change")
+
+
+def _assumptions(document: Mapping[str, Any]) -> Table:
+    table = Table(
+        "[bold]assumed[/bold], not measured; set with --assume KEY=VALUE",
+        "value",
+        "cheap",
+        "dear",
+        "from",
+        box=None,
+        pad_edge=False,
+    )
+    for name, value in document["assumed"].items():
+        ends = document["sources"][name]
+        table.add_row(name, f"{value:g}", f"{ends['cheap']:g}", f"{ends['dear']:g}", ends["source"])
+    return table
+
+
+def _signed(number: float | None) -> str:
+    return "price unknown" if number is None else f"{number:,.0f}"
 
 
 def _cell(number: float | str | None) -> str:

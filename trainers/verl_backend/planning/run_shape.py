@@ -195,6 +195,12 @@ class Assumptions(Durations):
     """GiB a second between a GPU and its host, for what is offloaded; then to GPUs of its node, and of other nodes."""
     node_gib: Positive = 300.0
     network_gib: Positive = 40.0
+    nics: Positive = 1.0
+    """The network cards of a node, each of `network_gib`; together no faster than `node_gib`."""
+    packing: Annotated[float, Field(gt=0, le=1)] = 0.85
+    """The share of a micro-batch's tokens that veRL fills with rows."""
+    logit_bytes: Positive = 10.0
+    """Of a logit in training: in 16 bits, in 32 bits, and its gradient. Kernels that work in place take 6 or less."""
     start_tokens: Amount = 3_000.0
     """Of an attempt's prompt: instructions, question, references; then of one tool's answer."""
     observed_tokens: Amount = 800.0
@@ -285,6 +291,8 @@ class RunShape(Frozen):
     has_reference: Annotated[bool, f"{_ACTOR}.use_kl_loss"] = False
     bypasses: Annotated[bool, "algorithm.rollout_correction.bypass_mode"] = False
     """Whether the sampled log-probabilities stand for the policy's, which saves a pass."""
+    fuses: Annotated[bool, "actor_rollout_ref.model.use_fused_kernels"] = False
+    """Whether log-probabilities are computed piece by piece, so that no pass holds all logits."""
     engine: Annotated[str, f"{_ROLLOUT}.name"] = ""
     transport: Annotated[str, f"{_ROLLOUT}.checkpoint_engine.backend"] = "naive"
     """Of weights to engines with GPUs of their own."""

@@ -142,3 +142,17 @@ def test_the_variant_with_own_servers_differs_in_judge_and_documents_alone() -> 
         "trainer.default_local_dir",
         "hydra.run.dir",
     }
+
+
+def test_the_lean_variant_differs_in_search_age_of_rollouts_and_reflection_prompts_alone() -> None:
+    tuned, lean = flat(config("verl_rubricem_8b_h100")), flat(config("verl_rubricem_8b_lean"))
+    assert {key for key in tuned.keys() | lean.keys() if tuned.get(key) != lean.get(key)} == {
+        "rubricem.ahead",
+        "rubricem.reflection.total_tokens",
+        "rubricem.tools.google_search.engine",
+        "rubricem.tools.snippet_search",
+        "rubricem.tools.cache.path",
+        "trainer.experiment_name",
+        "trainer.default_local_dir",
+        "hydra.run.dir",
+    }

@@ -19,6 +19,7 @@ from trainers.verl_backend.planning.estimate import (
     plan_calls,
     plan_memory,
     refuse_small_gpu,
+    search_seconds,
 )
 from trainers.verl_backend.planning.plan import make_plan, print_plan, search_bottleneck
 from trainers.verl_backend.planning.run_shape import KNOWN, Assumptions, RunShape, with_changes
@@ -304,9 +305,9 @@ def test_an_assumption_that_is_none_is_refused(change: str) -> None:
 
 def test_the_links_set_the_time_of_an_update_where_they_are_slower_than_the_gpus(recipe: Recipe) -> None:
     slow = ALIKE.model_copy(update={"network_gib": 1.0})
-    # 12 bytes a parameter, of which a GPU has one 32nd: 88.7 seconds a micro-batch. 256 sequences are 32 micro-batches
-    # on 8 groups of 4 GPUs.
-    seconds = 12 * QWEN.parameters * 31 / 32 / 2**30 * 32
+    # 12 bytes a parameter, of which a GPU has one 32nd: 88.7 s a micro-batch. 8 groups of 4 GPUs have 32 sequences
+    # each of 14,300 tokens; a micro-batch holds 0.85 x 26,624 tokens of them.
+    seconds = 12 * QWEN.parameters * 31 / 32 / 2**30 * 32 * 14_300 / (0.85 * 26_624)
     assert estimate_times(recipe(), QWEN, slow, layout="async").task_seconds == pytest.approx(seconds)
 
 
@@ -357,7 +358,7 @@ def test_the_plan_says_what_the_prompts_that_candidates_repeat_cost(recipe: Reci
 def test_the_step_is_shorter_with_shards_within_a_node_larger_engines_or_more_steps_ahead(
     recipe: Recipe, change: str
 ) -> None:
-    plans = [make_plan(recipe(*changes), QWEN, Assumptions(searches=0)) for changes in ((), (change,))]
+    plans = [make_plan(recipe(*changes), QWEN, Assumptions(searches=0, network_gib=10)) for changes in ((), (change,))]
     before, after = (plan["seconds of a step"]["total"] or 0.0 for plan in plans)
     assert after < before - 1
 
@@ -399,3 +400,32 @@ def test_a_search_engine_whose_rates_are_too_low_binds_the_step_and_is_named(rec
 )
 def test_engines_without_rates_of_this_run_are_not_planned(change: str, recipe: Recipe) -> None:
     assert make_plan(recipe(change), QWEN, Assumptions())[SEARCHES] == {}
+
+
+def test_eight_cards_of_a_node_bring_weights_eight_times_as_fast_but_no_faster_than_its_own_links(
+    recipe: Recipe,
+) -> None:
+    times = [
+        estimate_times(recipe(), QWEN, ALIKE.model_copy(update={"network_gib": 1.0, "nics": nics}), layout="async")
+        for nics in (1.0, 8.0, 1_000.0)
+    ]
+    assert times[1].task_seconds == pytest.approx(times[0].task_seconds / 8)
+    within = ALIKE.model_copy(update={"network_gib": ALIKE.node_gib})
+    assert times[2].task_seconds == estimate_times(recipe(), QWEN, within, layout="async").task_seconds
+
+
+def test_fused_kernels_hold_the_logits_of_a_thousand_tokens(recipe: Recipe) -> None:
+    fused = recipe("actor_rollout_ref.model={use_fused_kernels: true, path: qwen3-8b}")
+    # 1,024 tokens x 151,936 words x 10 bytes.
+    assert plan_memory(fused, QWEN, ALIKE).training["logits"] == pytest.approx(1_024 * 151_936 * 10 / 2**30)
+
+
+def test_an_engine_that_stands_in_serves_what_is_too_much_for_the_first(recipe: Recipe) -> None:
+    alone = recipe("rubricem.tools.snippet_search=semantic_scholar")
+    both = recipe("rubricem.tools.snippet_search=[semantic_scholar, openalex]")
+    # One a second, and beside it 8 at once of 4 seconds each: two a second.
+    before, after = (search_seconds(run, Assumptions())["snippet_search"] for run in (alone, both))
+    assert after == pytest.approx(before / 3)
+    dollars = [plan_calls(run, Assumptions())[-1].dollars for run in (alone, both)]
+    # 256 x 6 x 0.3 = 460.8 searches, two thirds of them at a dollar a thousand.
+    assert dollars == [0.0, pytest.approx(460.8 * 2 / 3 / 1_000)]
