@@ -1,6 +1,6 @@
 """What the site does that Markdown does not: code that a page names becomes a page, figures and equations are inlined.
 
-For language models the site has `llms.txt`, a list of all pages with what each is about, and every page as Markdown.
+For language models the site has `llms.txt` (made by llms.py) and every page as Markdown.
 
 It is a hook of MkDocs (ci/lanes/docs/mkdocs.yml). The pages read the same in a repository browser, which knows the
 links to files, the images, and the notation of the equations.
@@ -72,34 +72,16 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_nav(nav, config, files):
-    """Remember the pages in the order of the menu, for `llms.txt`."""
-    config["extra"]["menu"] = nav
+    """Remember the pages of the menu."""
+    config["extra"]["pages"] = nav.pages
     return nav
 
 
 def on_post_build(config):
-    """Write `llms.txt` and, beside each page, its Markdown."""
+    """Write beside each page its Markdown, to which `llms.txt` points."""
     docs, site = Path(config["docs_dir"]), Path(config["site_dir"])
-    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
-    for section in config["extra"]["menu"].items:
-        pages = section.children if section.is_section else [section]
-        if section.is_section:
-            lines += ["", f"## {section.title}", ""]
-        for page in pages:
-            text = (docs / page.file.src_uri).read_text(encoding="utf-8")
-            (site / page.file.src_uri).write_text(text, encoding="utf-8")
-            lines.append(f"- [{page.title}]({page.file.src_uri}): {first_sentence(text)}")
-    (site / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence of a page's prose, without links; lines of pointers ("Paper: ...") are skipped."""
-    for paragraph in FENCED.sub("", text).split("\n\n"):
-        if paragraph[:1].isalpha() or paragraph[:1] in '`*"':
-            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph.replace("\n", " "))
-            if not words.startswith(("Paper:", "Details:", "```")):
-                return re.split(r"(?<=[.:]) (?=[A-Z`])", words)[0].rstrip(":")
-    return ""
+    for page in config["extra"]["pages"]:
+        (site / page.file.src_uri).write_text((docs / page.file.src_uri).read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def outside(docs: Path, uri: str, target: str) -> str | None:

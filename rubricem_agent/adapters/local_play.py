@@ -11,6 +11,7 @@ from rubricem_agent.policy.local import LocalPolicy, policy_tokenizer
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.concurrency import derive_seed
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.tools.base import Toolbox
@@ -38,6 +39,18 @@ def refuse_unplayable(model: Any) -> None:
         open_decoder(model, rows=2, max_length=16)
 
 
+def _refuse_long_prompt(policy: LocalPolicy, prompt: AgentPrompt, queries: Sequence[Query]) -> None:
+    """Raise ConfigError where the longest question leaves the model no room: its completion would be empty."""
+    longest = max(queries, key=lambda query: len(query.question))
+    tokens = len(policy.tokenizer.encode_opening(prompt.opening(longest)))
+    if tokens >= policy.max_length:
+        raise ConfigError(
+            f"the prompt of {longest.question[:60]!r} has {tokens} tokens, and the model reads {policy.max_length}: it "
+            "could not write a word. Take a model with a longer context, or give research_spec a shorter prompt=, as "
+            "agent_prompt(names, style='react')."
+        )
+
+
 def play_locally(
     prompt: AgentPrompt, toolbox: Toolbox, *, limits: EpisodeLimits, max_turn_tokens: int, rows: int = 16
 ) -> Callable[[Sequence[Query], Any], Awaitable[Sequence[Rollout]]]:
@@ -58,6 +71,7 @@ def play_locally(
         seed = derive_seed(0, "local play", step, calls[step])
         with plain(trainer.model):
             policy = LocalPolicy(trainer.model, policy_tokenizer(trainer.processing_class), rows=rows)
+            _refuse_long_prompt(policy, prompt, queries)
             context = RolloutContext(policy, toolbox, limits, sampling)
             try:
                 groups = await run_groups(queries, opened, context, group_size=1, seed=seed)

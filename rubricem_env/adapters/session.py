@@ -37,6 +37,7 @@ class EpisodeSession:
         self.query = query
         self.prompt = env_spec.prompt(query)
         self.judgement: Judgement | None = None
+        self._is_first = True
         self._episode = env_spec.open_episode(query, self.prompt, seed=seed)
 
     @property
@@ -60,6 +61,13 @@ class EpisodeSession:
         episode = self._episode
         if episode.is_over:
             raise UsageError("the episode is over; start another one instead of stepping again.")
+        if self._is_first and not text.strip():
+            warnings.warn(
+                "the policy's first turn is empty. If all are, the prompt may not fit into the model's context, or the "
+                "trainer allows no new tokens.",
+                stacklevel=2,
+            )
+        self._is_first = False
         reply = await advance(episode, env_spec.toolbox, text)
         if not isinstance(reply, Finished):
             payout = await score_step(episode, env_spec.reward, env_spec.scorer)

@@ -43,6 +43,25 @@ def test_the_table_of_the_papers_evaluations_is_what_the_code_runs():
     assert evaluations.PAGE.read_text(encoding="utf-8") == evaluations.render(), "run `make docs-reference`"
 
 
+def test_the_list_for_language_models_has_every_page_of_the_menu_and_what_it_is_about():
+    llms = load("llms")
+    made = llms.render()
+    assert llms.PAGE.read_text(encoding="utf-8") == made, "run `make docs-reference`"
+    listed = {path for path in re.findall(r"^- \[.*?\]\((.*?)\): .", made, re.MULTILINE)}
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if "adapters/" not in str(path)}
+    assert {page for page in pages - listed if not page.startswith("hubs/")} == set()
+
+
+def test_a_long_page_begins_with_what_it_is_about():
+    long = [path for path in DOCS.rglob("*.md") if len(path.read_text(encoding="utf-8").split()) > 1_500]
+    without = [
+        path.name
+        for path in long
+        if not re.search(r"\A# .*?\n\n(?:<!--.*?-->\n\n)?(?![#|>!-])\S.{20}", path.read_text(encoding="utf-8"))
+    ]
+    assert without == [], "a page of more than 1,500 words begins with a paragraph that says what it is about"
+
+
 def test_every_figure_is_what_its_script_draws(figures):
     drawn = {f"{figure().name}.svg": figure().render() for figure in figures.FIGURES}
     committed = {path.name: path.read_text(encoding="utf-8") for path in figures.FOLDER.iterdir()}

@@ -196,7 +196,14 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         return await reflector.reflect(pending.pop(ticket), step=ticket.step)
 
     opening = prompt.opening(max((*train.values(), *held_out), key=lambda query: len(query.question)))
-    _refuse_long_episodes(config, opening_tokens=len(tokenizer.encode_opening(opening)))
+    opening_tokens = len(tokenizer.encode_opening(opening))
+    _refuse_long_episodes(config, opening_tokens=opening_tokens)
+    if opening_tokens >= policy.max_length:
+        raise ConfigError(
+            f"the longest question's prompt has {opening_tokens} tokens, and the policy reads {policy.max_length}: it "
+            "could not write a word. Take a policy with a longer context, shorter prompts (`prompts`), or leave the "
+            "question out."
+        )
     return Run(
         config=config,
         learner=learner,

@@ -19,6 +19,7 @@ docs-reference: $(VENV)/.installed-test  ## write the reference pages from the c
 	.venv/bin/python docs/make/tree.py
 	.venv/bin/python docs/make/versions.py
 	.venv/bin/python docs/make/evaluations.py
+	.venv/bin/python docs/make/llms.py
 
 $(DOCS)/.installed: ci/lanes/docs/lock.txt
 	timeout --kill-after=5s 180 $(PYTHON) -m venv $(DOCS)

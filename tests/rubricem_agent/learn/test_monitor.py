@@ -11,8 +11,8 @@ from rubricem_records.runs.run_log import append_line, read_log
 WATCH, DRIFT = WatchSettings(window=1, fewest_valid=0.5), DriftSettings(window=1)
 
 
-def write(folder, number, *, valid=1.0, judge=0.5, **fields):
-    rollout_stats = {"answer_words": 40, "repeated_calls": 0.0, "valid": valid, "policy_tokens": 10}
+def write(folder, number, *, valid=1.0, judge=0.5, tokens=10, **fields):
+    rollout_stats = {"answer_words": 40, "repeated_calls": 0.0, "valid": valid, "policy_tokens": tokens}
     line = {
         "step": number,
         "encounter": "new",
@@ -54,3 +54,21 @@ def test_judges_that_part_are_warned_of_once_and_the_run_goes_on(tmp_path):
         write(tmp_path, number, audit={"judge": {}, "held_out": {}, "gap": 0.1, "warning": warning})
         watch_run(tmp_path, WATCH)
     assert [line.warning for line in read_log(tmp_path).warnings] == ["step 2: the judges part"]
+
+
+def test_a_policy_without_a_valid_attempt_for_three_steps_is_warned_of_once(tmp_path):
+    for number, valid in enumerate((0.5, 0.0, 0.0, 0.0, 0.0), start=1):
+        write(tmp_path, number, valid=valid)
+        watch_run(tmp_path, WatchSettings())
+
+    (warning,) = read_log(tmp_path).warnings
+    assert warning.warning.startswith("step 4: no attempt of the last 3 steps follows the scaffold (0% valid)")
+
+
+def test_a_step_without_a_token_is_warned_of_at_once_and_once(tmp_path):
+    for number in (1, 2):
+        write(tmp_path, number, tokens=0)
+        watch_run(tmp_path, WatchSettings())
+
+    (warning,) = read_log(tmp_path).warnings
+    assert warning.warning.startswith("step 1: no attempt has a token of the policy.")
