@@ -27,14 +27,14 @@ from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
 from rubricem_agent.wiring.models import system_of
 from rubricem_agent.wiring.question_tools import OFFLINE
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.render import COLOURS, GREY
+from rubricem_env.env.render import GREY, colour_of
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.grammar import CALL_TOOL, DEFAULT, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
@@ -69,15 +69,16 @@ class AskScreen(Listener):
         self._colour = colour
         self._heard = time.monotonic()
         self._waits_for = "the policy"
-        self._stage: Stage | None = None
-        self._has_planned = False
+        self._scaffold: Scaffold = DEFAULT
+        self._stage: str | None = None
+        self._closed: set[str] = set()
         self._has_sources = False
         self._begin_turn()
 
     def _begin_turn(self) -> None:
         self._heard = time.monotonic()
         self._waits_for = "the policy"
-        self._scanner = Scanner()
+        self._scanner = Scanner(self._scaffold)
         self._text = ""
         self._at = 0
         self._cited = ""
@@ -86,6 +87,8 @@ class AskScreen(Listener):
 
     def began(self, episode: Episode) -> None:
         self.episode = episode
+        self._scaffold = episode.scaffold
+        self._scanner = Scanner(self._scaffold)
 
     def waiting(self, _: float) -> str:
         """What has been waited for longer than a line of progress takes; empty where something came since then."""
@@ -134,10 +137,10 @@ class AskScreen(Listener):
 
     def _open(self, token: Token) -> None:
         stage = self._stage_of(token.name)
-        if stage is not self._stage:
+        if stage != self._stage:
             self._stage = stage
-            heading = f"\n\n── {stage.value.upper()} ".ljust(_WIDTH, "─")
-            self._write(self._painted(heading, f"1;{COLOURS[stage]}"))
+            heading = f"\n\n── {stage.upper()} ".ljust(_WIDTH, "─")
+            self._write(self._painted(heading, f"1;{colour_of(self._scaffold.names, stage)}"))
             self._needs_indent = True
         self._grey = token.name == THINK
         if token.name == CALL_TOOL:
@@ -149,16 +152,15 @@ class AskScreen(Listener):
             self._write(self._painted(f"\n  {_LABELS[token.name]}: ", GREY if self._grey else "1"))
             self._needs_indent = False
 
-    def _stage_of(self, name: str) -> Stage:
+    def _stage_of(self, name: str) -> str:
         """The stage to show a tag under, as far as it is known while it is being written."""
-        if name == PLAN and not self._has_planned:
-            self._has_planned = True
-            return Stage.PLAN
-        if name in (CALL_TOOL, STATE_EVALUATION):
-            return Stage.RESEARCH
-        if name in (REVIEW, ANSWER):
-            return Stage.REVIEW if name == REVIEW else Stage.ANSWER
-        return self._stage or Stage.PLAN
+        for form in self._scaffold.stages:
+            if name == form.ends_with and name not in self._closed:
+                self._closed.add(name)
+                return form.name
+            if name == form.begins_with or name in form.holds:
+                return form.name
+        return self._stage or self._scaffold.names[0]
 
     def _show(self, text: str) -> None:
         printable = TERMINAL_CONTROL.sub("", _CITATION.sub(self._replace_citation, text))

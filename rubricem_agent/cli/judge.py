@@ -11,7 +11,6 @@ from rubricem_agent.cli.command import ProbeOption, command
 from rubricem_agent.cli.judges import AskOptions, JudgeOption, WatchedJudge, open_judge
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text
 from rubricem_env.domain.judgement import Rubric, StageScore
@@ -121,16 +120,17 @@ def _show_group(
     judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, meter: Meter, terminal: Terminal
 ) -> None:
     """Print the stage scores, each criterion with its scores and reasons, notes and the cost."""
+    stages = judged.judgements[0].stages
     short = [name if len(name) <= _NAME_WIDTH else "…" + name[1 - _NAME_WIDTH :] for name in names]
     rollouts = list(zip(short, judged.rollouts, strict=True))
     rows = [(inert(name), *_cells(rollout)) for name, rollout in rollouts]
-    terminal.show(plain_table("trajectory", *(stage.value for stage in STAGES), rows=rows))
+    terminal.show(plain_table("trajectory", *stages, rows=rows))
     if not judged.rubrics:
         terminal.show(
             "No criterion: nothing separates the attempts, or there is only one. "
             "Give further attempts at the question, or --rubrics FILE."
         )
-    for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage)):
+    for rubric in sorted(judged.rubrics, key=lambda rubric: stages.index(rubric.stage)):
         sign = "flaw" if rubric.polarity == "negative" else "quality"
         kind = ", persistent" if rubric.persistent else ""
         terminal.show(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
@@ -165,7 +165,7 @@ def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgemen
 
 
 def _cells(rollout: RolloutJudgement) -> list[str]:
-    outcomes = (rollout.judgement.outcome(stage) for stage in STAGES)
+    outcomes = (rollout.judgement.outcome(stage) for stage in rollout.judgement.stages)
     return [
         f"{outcome.score:.2f}{' (missing)' if outcome.missing else ''}"
         if isinstance(outcome, StageScore)

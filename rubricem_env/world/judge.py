@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from rubricem_env.concurrency import open_generator
-from rubricem_env.domain.base import STAGES, Stage, UnitScore
+from rubricem_env.domain.base import Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, RubricScore
@@ -309,7 +309,7 @@ def _true_judgement(criteria: Mapping[Rubric, TrueScore], parsed: ParsedTrajecto
         rubric.id: RubricScore(rubric_id=rubric.id, score=true_score(evidence))
         for rubric, true_score in criteria.items()
     }
-    return score_trajectory(present_stages(parsed), tuple(criteria), rubric_scores=rubric_scores)
+    return score_trajectory(present_stages(parsed), tuple(criteria), rubric_scores=rubric_scores, stages=parsed.stages)
 
 
 def true_quality(question: Question, parsed: ParsedTrajectory) -> tuple[float, ...]:
@@ -317,4 +317,4 @@ def true_quality(question: Question, parsed: ParsedTrajectory) -> tuple[float, .
 
     A number in [0, 1] for each stage, in order; 0 for a stage that never happened.
     """
-    return tuple(_true_judgement(criteria_of(question), parsed).score(stage) or 0.0 for stage in STAGES)
+    return tuple(_true_judgement(criteria_of(question), parsed).score(stage) or 0.0 for stage in parsed.stages)
