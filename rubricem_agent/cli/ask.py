@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rubricem_agent.cli.command import ProbeOption, command
+from rubricem_agent.cli.command import ProbeOption, ScaffoldOption, command
 from rubricem_agent.cli.output_files import open_out
 from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.config.policy import PolicyConfig
@@ -21,7 +21,7 @@ from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.model_names import POLICY_NAMES, SCRIPTED
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.progress import SECONDS, progress_lines
-from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.prompting import agent_prompt, stage_prompts
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
@@ -29,6 +29,7 @@ from rubricem_agent.wiring.models import system_of
 from rubricem_agent.wiring.question_tools import OFFLINE
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
 from rubricem_env.env.episode import Episode
 from rubricem_env.env.render import GREY, colour_of
@@ -238,6 +239,7 @@ def ask(
         Path | None,
         typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank, or the bank.npz of a checkpoint."),
     ] = None,
+    scaffold: ScaffoldOption = DEEP_RESEARCH.name,
     no_probe: ProbeOption = False,
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
 ) -> None:
@@ -249,6 +251,9 @@ def ask(
         raise ConfigError('the question is empty; ask one, as in: rubricem ask "How wide is the river Tall Fox?"')
     if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
         raise ConfigError(f"--reuse {reuse} reads a bank; give its folder with --bank.")
+    stage_set = read_stage_set(scaffold)
+    if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
+        raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
     config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
     open_out(out)
     if policy == SCRIPTED:
@@ -258,7 +263,15 @@ def ask(
     query = Query(question=question.strip(), answer_format=answer_format)
     asked = _Asked(terminal)
     running = _run_attempts(
-        query, config, asked=asked, tools=tools, bank=bank, reuse=reuse, attempts=attempts, probe=not no_probe
+        query,
+        config,
+        asked=asked,
+        tools=tools,
+        stage_set=stage_set,
+        bank=bank,
+        reuse=reuse,
+        attempts=attempts,
+        probe=not no_probe,
     )
     try:
         dollars = asyncio.run(running)
@@ -335,6 +348,7 @@ async def _run_attempts(
     *,
     asked: _Asked,
     tools: str,
+    stage_set: StageSet,
     bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
@@ -355,7 +369,14 @@ async def _run_attempts(
             if lessons is not None and (number > 1 or reuse != "none"):
                 mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
-            prompt = agent_prompt(context.toolbox.names, system=system_of(config.policy))
+            scaffold = stage_set.scaffold
+            prompt = agent_prompt(
+                context.toolbox.names,
+                # The prompt that a model was trained with is of the stages that it was trained on.
+                system=system_of(config.policy) if scaffold == DEFAULT else "",
+                prompts=stage_prompts(stage_set),
+                scaffold=scaffold,
+            )
             attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
             last = await run_episode(attempt, context, listener=asked.open_screen())
             asked.finished.append(last)
