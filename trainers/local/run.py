@@ -81,7 +81,7 @@ async def open_services(config: LocalConfig) -> AsyncIterator[tuple[Toolbox, Bui
     async with AsyncExitStack() as stack:
         judge = None
         if not config.has_almanac_judge:
-            judge = build_judge(with_run_seed(config.judge, config.seed))
+            judge = build_judge(with_run_seed(config.judge, config.seed), stage_set=config.stage_set)
             stack.push_async_callback(judge.aclose)
         opened = await stack.enter_async_context(open_tools(config.tools, os.environ))
         if config.probe:
@@ -158,8 +158,12 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     config = with_system(with_run_seed(config, config.seed))
     train, held_out, truth = read_run_questions(config)
     toolbox = toolbox or shipped_toolbox()
-    prompts = read_agent_prompts(config.prompts)
-    prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "", prompts=prompts)
+    stage_set = config.stage_set
+    scaffold = stage_set.scaffold
+    prompts = read_agent_prompts(config.prompts, stage_set)
+    prompt = agent_prompt(
+        toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
+    )
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
     learner = Learner(
@@ -170,6 +174,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         micro_batch_tokens=config.micro_batch_tokens,
         ahead=config.ahead > 0,
         threads=config.threads,
+        stages=scaffold.names,
     )
     room = config.reflection.total_tokens
     policy = LocalPolicy(
@@ -181,7 +186,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         draft_tokens=config.draft_tokens,
     )
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
-    bank = build_bank(config.bank)
+    bank = build_bank(config.bank, scaffold)
     reflector = Reflector(
         policy,
         judge.reflection_judge if judge else own,
@@ -204,9 +209,11 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         prompt=prompt,
         prompt_hashes=prompt_hashes(config, config.judge),
         toolbox=toolbox,
-        judge=StepJudge(judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings),
+        judge=StepJudge(
+            judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings, stage_set=stage_set
+        ),
         bank=bank,
-        injector=build_injector(config.bank, policy.count_tokens, prompts=prompts),
+        injector=build_injector(config.bank, policy.count_tokens, prompts=prompts, scaffold=scaffold),
         curriculum=Curriculum(
             list(train),
             batch_size=config.questions_per_step,
