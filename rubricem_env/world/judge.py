@@ -268,7 +268,7 @@ class AlmanacJudge:
             (rubric, [float(scores[rubric]) for scores, parsed in attempts if parsed.happened(rubric.stage)])
             for rubric in true_rubrics(question)
         ]
-        best = separating_rubrics(judged)
+        best = separating_rubrics(judged, contrast.scaffold.names)
         return Proposal(tuple(rubric.model_copy(update={"provenance": provenance}) for rubric in best))
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
