@@ -31,7 +31,7 @@ from rubricem_agent.cli.command import command, run_command
 from rubricem_agent.cli.terminal import Terminal, plain_table
 from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit
 from rubricem_agent.learn.credit_methods import METHODS, CreditMode
-from rubricem_env.domain.base import NUM_STAGES, Stage
+from rubricem_env.domain.base import NUM_STAGES, STAGES, Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.env.episode import Episode, Finished
@@ -267,7 +267,7 @@ def _scored(question: Question, slips: Sequence[Slips], readings: Sequence[Parse
         ),
         weights=np.array([rubric.weight for rubric in criteria]),
         is_flaw=np.array([rubric.polarity == "negative" for rubric in criteria]),
-        stages=np.array([rubric.stage.position for rubric in criteria], dtype=np.int8),
+        stages=np.array([STAGES.index(rubric.stage) for rubric in criteria], dtype=np.int8),
         words=[count_words(parsed) for parsed in readings],
         shares=[shown_shares(question, parsed) for parsed in readings],
     )
@@ -279,7 +279,7 @@ def count_words(parsed: ParsedTrajectory) -> npt.NDArray[np.int64]:
     counts = np.zeros((len(parsed.turns), NUM_STAGES), dtype=np.int64)
     for number, turn in enumerate(parsed.turns):
         for word in re.finditer(r"\S+", turn.text):
-            counts[number, stage_at(begins + word.start()).position] += 1
+            counts[number, STAGES.index(stage_at(begins + word.start()))] += 1
         begins += len(turn.text)
     return counts
 

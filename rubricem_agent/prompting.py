@@ -16,7 +16,10 @@ from typing import Literal, NamedTuple
 from rubricem_agent.policy.base import Opening
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.domain.inputs import read_prompt_texts, refuse_placeholders
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, stage_set_folder
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, check_tool_name
 
@@ -80,10 +83,24 @@ AGENT_PROMPTS = (
 """What a policy is told: its rules, the forms of answers, lessons before a question, and how to reflect."""
 AgentPrompts = Mapping[str, AgentPromptFile]
 """The prompt files of `AGENT_PROMPTS` by name."""
-SHIPPED_PROMPTS: AgentPrompts = MappingProxyType({name: read_prompt(name) for name in AGENT_PROMPTS})
 
 
-def read_agent_prompts(folder: Path | None) -> AgentPrompts:
+def stage_prompts(stage_set: StageSet) -> AgentPrompts:
+    """The prompts of a stage set: those of its folder, and the shared ones, which name its answer's tag."""
+    tag = stage_set.scaffold.answer_tag
+    prompts = {}
+    for name in AGENT_PROMPTS:
+        text = stage_set.prompts.get(name)
+        if text is None:
+            text = read_prompt(name).text.replace("<answer>", f"<{tag}>").replace("</answer>", f"</{tag}>")
+        prompts[name] = prompt_from_text(name, text)
+    return MappingProxyType(prompts)
+
+
+SHIPPED_PROMPTS: AgentPrompts = stage_prompts(DEEP_RESEARCH)
+
+
+def read_agent_prompts(folder: Path | None, stage_set: StageSet = DEEP_RESEARCH) -> AgentPrompts:
     """The agent's prompts in a folder, which has one of each of ours, with the same sections and placeholders.
 
     None is ours.
@@ -92,10 +109,13 @@ def read_agent_prompts(folder: Path | None) -> AgentPrompts:
         ConfigError: a prompt is missing, cannot be read, or has other sections or placeholders.
     """
     if folder is None:
-        return SHIPPED_PROMPTS
-    texts = read_prompt_texts(folder, AGENT_PROMPTS, shipped=str(resources.files("rubricem_agent").joinpath("prompts")))
+        return stage_prompts(stage_set)
+    shared = resources.files("rubricem_agent").joinpath("prompts")
+    ours = stage_prompts(stage_set)
+    shipped = f"{shared}, and agent.md from {stage_set_folder(stage_set.name)}"
+    texts = read_prompt_texts(folder, AGENT_PROMPTS, shipped=shipped)
     for name, text in texts.items():
-        _refuse_other_shape(f"the prompt {folder / name}.md", own=text, ours=SHIPPED_PROMPTS[name].text)
+        _refuse_other_shape(f"the prompt {folder / name}.md", own=text, ours=ours[name].text)
     return MappingProxyType({name: prompt_from_text(name, text) for name, text in texts.items()})
 
 
@@ -148,6 +168,8 @@ class AgentPrompt(NamedTuple):
     """The forms of answers are among them."""
     is_closed_book: bool = False
     """Whether there is no tool, so that the forms do not speak of searching."""
+    scaffold: Scaffold = DEFAULT
+    """The tags that the rules ask for."""
 
     def opening(self, query: Query, *, references: str = "") -> Opening:
         """The user message is the references, if any, then the question, then the required form."""
@@ -155,8 +177,8 @@ class AgentPrompt(NamedTuple):
             form = self.prompts[_CLOSED_BOOK].section(query.answer_format.value)
         else:
             form = self.prompts[f"format_{query.answer_format}"].text.strip()
-        parts = (references.strip(), neutralize(query.question.strip()), form)
-        return Opening(self.system, "\n\n".join(part for part in parts if part))
+        parts = (references.strip(), neutralize(query.question.strip(), self.scaffold), form)
+        return Opening(self.system, "\n\n".join(part for part in parts if part), self.scaffold)
 
 
 def agent_prompt(
@@ -166,6 +188,7 @@ def agent_prompt(
     system: str = "",
     prompts: AgentPrompts = SHIPPED_PROMPTS,
     specs: Sequence[ToolSpec] = (),
+    scaffold: Scaffold = DEFAULT,
 ) -> AgentPrompt:
     """The rules with those tools described, in the order given; or `system`, of a model that was trained with its own.
 
@@ -175,19 +198,25 @@ def agent_prompt(
     Raises:
         ConfigError: a tool's name has other characters than a tool's.
     """
+    has_tools = bool(tools) and scaffold.calls_tools
     if system:
-        return AgentPrompt(system, prompt_from_text("own", system).hash, prompts, is_closed_book=not tools)
+        return AgentPrompt(system, prompt_from_text("own", system).hash, prompts, not has_tools, scaffold)
+    if not scaffold.calls_tools:
+        rules = prompts["agent"]
+        return AgentPrompt(rules.section("system"), rules.hash, prompts, is_closed_book=True, scaffold=scaffold)
     if not tools:
         closed = prompts[_CLOSED_BOOK]
-        return AgentPrompt(closed.section("system"), closed.hash, prompts, is_closed_book=True)
+        return AgentPrompt(closed.section("system"), closed.hash, prompts, is_closed_book=True, scaffold=scaffold)
     rules = prompts["agent" if style == "scaffold" else style]
     known = {**_SPECS, **{spec.name: spec for spec in specs if spec.name in _SPECS}}
-    system = fill(rules.section("system"), {"tools": "\n".join(_describe(name, known) for name in tools)})
+    system = fill(rules.section("system"), {"tools": "\n".join(_describe(name, known, scaffold) for name in tools)})
     forms = (prompts[f"format_{form}"].text for form in ("exact", "short", "long"))
-    return AgentPrompt(system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash, prompts)
+    return AgentPrompt(
+        system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash, prompts, scaffold=scaffold
+    )
 
 
-def _describe(name: str, known: Mapping[str, ToolSpec]) -> str:
+def _describe(name: str, known: Mapping[str, ToolSpec], scaffold: Scaffold) -> str:
     try:
         check_tool_name(name)
     except ToolError as refusal:
@@ -197,7 +226,7 @@ def _describe(name: str, known: Mapping[str, ToolSpec]) -> str:
     if spec is None:
         return f"- {name}. Call it so: {call}"
     # The names of a user's columns may hold tags.
-    lines = [f"- {name}: {neutralize(spec.description)} Call it so: {call}"]
+    lines = [f"- {name}: {neutralize(spec.description, scaffold)} Call it so: {call}"]
     if spec.parameters:
         is_optional = not any(parameter.is_required for parameter in spec.parameters)
         lines.append(f"  {'Optional attributes' if is_optional else 'Attributes'} of the opening tag:")

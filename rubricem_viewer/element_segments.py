@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
 from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.parsed import ParsedTrajectory
@@ -39,7 +38,7 @@ class ElementSegment(NamedTuple):
     kind: ElementKind
     text: str
     turn: int
-    stage: Stage | None = None
+    stage: str | None = None
     start: int = -1
     """Where its text begins in the policy's text; -1 for what is no part of that."""
     is_closed: bool = True
@@ -56,7 +55,7 @@ class ElementSegment(NamedTuple):
 
 def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
     """All pieces in the order of the record."""
-    stage_at = stage_lookup(parsed.spans)
+    stage_at = stage_lookup(parsed.spans, parsed.scaffold.working)
     pieces: list[ElementSegment] = []
     turns = parsed.turns
     number = 0
@@ -82,7 +81,7 @@ def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
     return tuple(pieces)
 
 
-def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], Stage]) -> Iterator[ElementSegment]:
+def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], str]) -> Iterator[ElementSegment]:
     """The blocks of a turn, and the text between them."""
 
     def loose(start: int, end: int) -> Iterator[ElementSegment]:

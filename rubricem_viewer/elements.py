@@ -36,7 +36,7 @@ def make_elements(
             Element(
                 index=number,
                 kind=piece.kind,
-                stage=piece.stage.value if piece.stage else "",
+                stage=piece.stage or "",
                 turn=piece.turn,
                 text=text[:MAX_TEXT],
                 length=count_units(piece.text),

@@ -1,6 +1,5 @@
 """Shows a group of attempts side by side."""
 
-from rubricem_env.domain.base import Stage
 from rubricem_viewer.api.groups import GroupRollout, GroupView
 from rubricem_viewer.api.trajectories import TrajectoryRow
 from rubricem_viewer.run_folder import RunFolder
@@ -41,9 +40,9 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> Group
         rollouts=tuple(
             GroupRollout(
                 row=row,
-                advantages=stage_scores(entry.advantages or (None,) * 4),
+                advantages=stage_scores(entry.advantages or (None,) * len(parsed.stages)),
                 trained=entry.trained,
-                opening=parsed.stage_text(Stage.PLAN)[:OPENING_CHARS],
+                opening=parsed.stage_text(parsed.stages[0])[:OPENING_CHARS],
                 answer=(parsed.answer or "")[:ANSWER_CHARS],
             )
             for row, entry, parsed in ordered

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rubricem_env.domain.base import Stage
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_viewer.api.trajectories import Passage
 from rubricem_viewer.element_segments import ElementSegment
@@ -38,7 +37,7 @@ def locate(policy_pieces: Sequence[PolicyPiece], start: int, end: int) -> Passag
 
 
 def find_quotations(
-    reason: str, parsed: ParsedTrajectory, stage: Stage, *, policy_pieces: Sequence[PolicyPiece]
+    reason: str, parsed: ParsedTrajectory, stage: str, *, policy_pieces: Sequence[PolicyPiece]
 ) -> tuple[Passage, ...]:
     """The quoted passages of a reason, each where it first stands: in the stage, or else anywhere."""
     passages = []

@@ -17,9 +17,9 @@ from rubricem_records.rollouts.run_record import (
     RECORD_FOLDER,
     ROLLOUTS,
     Entry,
-    FourNumbers,
     GroupEntry,
     GroupHead,
+    Number,
     RolloutEntry,
     RolloutHead,
 )
@@ -30,14 +30,24 @@ from rubricem_viewer.rollout_table import RolloutTable
 _LINES = re.compile(rb"(?:.*\n){1,400}")
 """As many as are read at once."""
 
-_WRITTEN = {
+_FourNumbers = tuple[Number, Number, Number, Number]
+
+
+class ShownHead(RolloutHead):
+    """The head of a rollout of four stages, which the columns of the page hold; others count as damaged lines."""
+
+    scores: _FourNumbers
+    true: _FourNumbers
+
+
+_WRITTEN: dict[Any, str] = {
     int: r"(\d{1,15})",
     bool: "(true|false)",
     str: '("[a-z_]*")',
-    FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
+    _FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
 }
 
-_HEAD_FIELDS = RolloutHead.model_fields
+_HEAD_FIELDS = ShownHead.model_fields
 
 _HEAD_LINE = re.compile(
     rb"(?m)^{%b}\n"
@@ -54,7 +64,7 @@ class RunRecordReader:
         self.lock = threading.RLock()
         """Held by whoever reads several things that must fit together."""
         self._group_index = LineFollower(self._index(GROUPS), GroupHead)
-        self._rollout_index = LineFollower(self._index(ROLLOUTS), RolloutHead)
+        self._rollout_index = LineFollower(self._index(ROLLOUTS), ShownHead)
         self._forget()
 
     def _forget(self) -> None:

@@ -40,7 +40,8 @@ def view_history(run: RunFolder, question_key: str) -> RubricHistory:
     rubrics: dict[str, Rubric] = {}
     for _, entry, _ in groups:
         rubrics |= rubrics_of(entry)
-    ordered = sorted(rubrics.values(), key=lambda rubric: (rubric.stage.position, rubric.provenance.step))
+    stages = groups[-1].rollouts[-1].rollout.parsed.stages
+    ordered = sorted(rubrics.values(), key=lambda rubric: (stages.index(rubric.stage), rubric.provenance.step))
     last = groups[-1].entry
     return RubricHistory(
         key=last.query_key,

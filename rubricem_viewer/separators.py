@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.scoring import fulfillment
 from rubricem_env.scaffold.parsed import ParsedTrajectory
@@ -57,7 +56,7 @@ def find_separators(members: Sequence[GroupMember], rubrics: Mapping[str, Rubric
 
 def _stages(members: Sequence[GroupMember]) -> Iterator[ComparedValues]:
     scores = [dict(member.row.scores) for member in members]
-    for stage in map(str, STAGES):
+    for stage in scores[0] if scores else ():
         yield ComparedValues("stage", stage, stage, stage, [of_stages[stage] for of_stages in scores])
 
 
@@ -65,7 +64,7 @@ def _rubrics(members: Sequence[GroupMember], rubrics: Mapping[str, Rubric]) -> I
     scores = [{score.rubric_id: score.score for score in member.entry.judged.rubric_scores} for member in members]
     for rubric in rubrics.values():
         met = [fulfillment(rubric, given[rubric.id]) if rubric.id in given else None for given in scores]
-        yield ComparedValues("rubric", rubric.id, rubric.title, rubric.stage.value, met)
+        yield ComparedValues("rubric", rubric.id, rubric.title, rubric.stage, met)
 
 
 def _statistics(members: Sequence[GroupMember]) -> Iterator[ComparedValues]:

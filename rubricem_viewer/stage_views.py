@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric, StageScore, Unscored
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
@@ -24,16 +23,15 @@ def stage_views(
     rubrics: Mapping[str, Rubric],
     policy_pieces: Sequence[PolicyPiece],
 ) -> tuple[StageView, ...]:
-    """All four stages of a rollout, in their order."""
+    """All stages of a rollout, in their order."""
     rubric_scores = {score.rubric_id: score for score in entry.judged.rubric_scores}
     views = []
-    for stage in STAGES:
-        index = stage.position
+    for index, stage in enumerate(parsed.stages):
         outcome = entry.judged.judgement.outcome(stage)
-        judged = [rubric for rubric in rubrics.values() if rubric.stage is stage and rubric.id in rubric_scores]
+        judged = [rubric for rubric in rubrics.values() if rubric.stage == stage and rubric.id in rubric_scores]
         views.append(
             StageView(
-                stage=stage.value,
+                stage=stage,
                 happened=parsed.happened(stage),
                 score=number_or_none(outcome.score) if isinstance(outcome, StageScore) else None,
                 unscored=outcome.reason if isinstance(outcome, Unscored) else "",

@@ -23,6 +23,7 @@ from rubricem_agent.reflection.candidates import ReflectionSettings, check_train
 from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
+from rubricem_env.domain.stage_set import StageSet, read_stage_set
 from rubricem_env.judge.model.templates import read_judge_prompts
 from rubricem_env.llm import export_traces
 from rubricem_records.runs.run_settings import SETTINGS_FILE
@@ -38,11 +39,13 @@ class RecipeSettings(CreditSettings):
     The keys are the same in every trainer.
     """
 
+    scaffold: str = "deep_research"
+    """The stages of the task: `deep_research`, `writing`, or the folder of a stage set (docs/howto/stages.md)."""
     style: Style = "scaffold"
     """What the policy is told: the four stages, or `react`, plain think and act, as in the paper's figure 6."""
     prompts: Path | None = None
     """A folder of your own prompts for the policy, on a disk that all nodes see: one of each of ours
-    (rubricem_agent/prompts: agent, react, format_*, inject_*, reflection), with the same sections and placeholders.
+    (rubricem_agent/prompts: react, format_*, inject_*, reflection; and agent), with the same sections and placeholders.
     None: ours. `judge.prompts` is the judge's.
     """
     meta_policy: bool = True
@@ -62,6 +65,15 @@ class RecipeSettings(CreditSettings):
 
     reflection: ReflectionSettings = ReflectionSettings()
 
+    @property
+    def stage_set(self) -> StageSet:
+        """The stage set that `scaffold` names.
+
+        Raises:
+            ConfigError: there is none, or it breaks a rule.
+        """
+        return read_stage_set(self.scaffold)
+
     def is_guided(self, attempt: int, *, step: int) -> bool:
         """Whether an attempt at a question, from 0, sees lessons of the bank."""
         return self.meta_policy and self.references.is_guided(attempt, step)
@@ -76,6 +88,12 @@ class RecipeSettings(CreditSettings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        stages = self.stage_set.scaffold.stages
+        if self.matrix is not None and len(self.matrix) != len(stages):
+            raise ValueError(
+                f"matrix has {len(self.matrix)} rows and the scaffold {self.scaffold} {len(stages)} stages; it has a "
+                "row for each stage. Leave it out for the scaffold's own"
+            )
         if self.meta_policy:
             check_trainable(self.reflection)
         if self.style == "react" and (self.credit != "answer_only" or self.meta_policy):
@@ -142,8 +160,9 @@ def prompt_hashes(settings: RecipeSettings, judge: JudgeConfig) -> dict[str, str
     Raises:
         ConfigError: a folder of prompts is refused.
     """
-    agent = {name: file.hash for name, file in read_agent_prompts(settings.prompts).items()}
-    hashes = agent | read_judge_prompts(judge.prompts).hashes
+    stage_set = settings.stage_set
+    agent = {name: file.hash for name, file in read_agent_prompts(settings.prompts, stage_set).items()}
+    hashes = agent | read_judge_prompts(judge.prompts, stage_set).hashes
     return {f"{name}.md": hashes[name] for name in sorted(hashes)}
 
 

@@ -12,6 +12,7 @@ from rubricem_agent.learn.credit import CreditSettings, credit_judged
 from rubricem_agent.learn.padding import pad_rows
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
 
@@ -23,20 +24,27 @@ def stage_advantages(
     valid: Sequence[bool],
     stage_ids: npt.NDArray[np.int8],
     settings: CreditSettings | None = None,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> npt.NDArray[np.float32]:
     """The advantage of every token of a judged batch (section 3.3), 0 where the policy did not write.
 
     One entry for each attempt; `groups` has equal numbers for attempts at the same question, and `valid` is False where
-    an infrastructure failure ended the episode. `stage_ids` (attempts, tokens) is 0 to 3 where the policy wrote, else
-    `NO_STAGE`, padded on the right. `settings` choose another method than the paper's.
+    an infrastructure failure ended the episode. `stage_ids` (attempts, tokens) counts stages from 0 where the policy
+    wrote, else `NO_STAGE`, padded on the right. `settings` choose another method than the paper's.
     """
     chosen = settings or CreditSettings()
-    credit = credit_judged(judgements, groups=groups, valid=valid, stage_ids=stage_ids, settings=chosen)
+    credit = credit_judged(
+        judgements, groups=groups, valid=valid, stage_ids=stage_ids, settings=chosen, stage_set=stage_set
+    )
     return credit.spread(stage_ids)
 
 
 def group_advantages(
-    attempts: Sequence[Rollout], judgements: Sequence[Judgement], *, settings: CreditSettings | None = None
+    attempts: Sequence[Rollout],
+    judgements: Sequence[Judgement],
+    *,
+    settings: CreditSettings | None = None,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> list[list[float]]:
     """The advantage of every token after the prompt, for the attempts at one question, each of its own length."""
     stage_ids = [completion_of(attempt)[1] for attempt in attempts]
@@ -46,6 +54,7 @@ def group_advantages(
         valid=[attempt.is_valid for attempt in attempts],
         stage_ids=pad_rows(stage_ids, NO_STAGE, dtype=np.int8),
         settings=settings,
+        stage_set=stage_set,
     )
     return [row[: len(ids)].tolist() for row, ids in zip(rows, stage_ids, strict=True)]
 

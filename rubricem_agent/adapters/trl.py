@@ -27,7 +27,7 @@ from rubricem_agent.learn.padding import pad_rows
 from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_env.adapters.session import offline_scorer, require_tested
 from rubricem_env.concurrency import LoopThread
-from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query
@@ -179,11 +179,11 @@ class StageGRPOTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]  # TRL 
         return {**output, "advantages": advantages}
 
 
-def _stage_reward(stage: Stage) -> Callable[..., list[float | None]]:
+def _stage_reward(stage: str) -> Callable[..., list[float | None]]:
     def reward(judgement: Sequence[Judgement], **_: Any) -> list[float | None]:
         return [rollout_judgement.score(stage) for rollout_judgement in judgement]
 
-    reward.__name__ = f"{stage.value}_score"
+    reward.__name__ = f"{stage}_score"
     return reward
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rubricem_agent.cli.command import ProbeOption, command
+from rubricem_agent.cli.command import ProbeOption, ScaffoldOption, command
 from rubricem_agent.cli.output_files import open_out
 from rubricem_agent.cli.terminal import Terminal
 from rubricem_agent.config.policy import PolicyConfig
@@ -21,23 +21,25 @@ from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.model_names import POLICY_NAMES, SCRIPTED
 from rubricem_agent.policy.base import Listener
 from rubricem_agent.progress import SECONDS, progress_lines
-from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.prompting import agent_prompt, stage_prompts
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
 from rubricem_agent.wiring.models import system_of
 from rubricem_agent.wiring.question_tools import OFFLINE
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.env.render import COLOURS, GREY
+from rubricem_env.env.render import GREY, colour_of
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.grammar import CALL_TOOL, DEFAULT, STATE_EVALUATION, THINK
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
+from rubricem_env.tools.spec import RUN_SQL
 from rubricem_records.files.atomic_files import writing
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.sampling import Sampling
@@ -69,15 +71,16 @@ class AskScreen(Listener):
         self._colour = colour
         self._heard = time.monotonic()
         self._waits_for = "the policy"
-        self._stage: Stage | None = None
-        self._has_planned = False
+        self._scaffold: Scaffold = DEFAULT
+        self._stage: str | None = None
+        self._closed: set[str] = set()
         self._has_sources = False
         self._begin_turn()
 
     def _begin_turn(self) -> None:
         self._heard = time.monotonic()
         self._waits_for = "the policy"
-        self._scanner = Scanner()
+        self._scanner = Scanner(self._scaffold)
         self._text = ""
         self._at = 0
         self._cited = ""
@@ -86,6 +89,8 @@ class AskScreen(Listener):
 
     def began(self, episode: Episode) -> None:
         self.episode = episode
+        self._scaffold = episode.scaffold
+        self._scanner = Scanner(self._scaffold)
 
     def waiting(self, _: float) -> str:
         """What has been waited for longer than a line of progress takes; empty where something came since then."""
@@ -134,10 +139,10 @@ class AskScreen(Listener):
 
     def _open(self, token: Token) -> None:
         stage = self._stage_of(token.name)
-        if stage is not self._stage:
+        if stage != self._stage:
             self._stage = stage
-            heading = f"\n\n── {stage.value.upper()} ".ljust(_WIDTH, "─")
-            self._write(self._painted(heading, f"1;{COLOURS[stage]}"))
+            heading = f"\n\n── {stage.upper()} ".ljust(_WIDTH, "─")
+            self._write(self._painted(heading, f"1;{colour_of(self._scaffold.names, stage)}"))
             self._needs_indent = True
         self._grey = token.name == THINK
         if token.name == CALL_TOOL:
@@ -149,16 +154,15 @@ class AskScreen(Listener):
             self._write(self._painted(f"\n  {_LABELS[token.name]}: ", GREY if self._grey else "1"))
             self._needs_indent = False
 
-    def _stage_of(self, name: str) -> Stage:
+    def _stage_of(self, name: str) -> str:
         """The stage to show a tag under, as far as it is known while it is being written."""
-        if name == PLAN and not self._has_planned:
-            self._has_planned = True
-            return Stage.PLAN
-        if name in (CALL_TOOL, STATE_EVALUATION):
-            return Stage.RESEARCH
-        if name in (REVIEW, ANSWER):
-            return Stage.REVIEW if name == REVIEW else Stage.ANSWER
-        return self._stage or Stage.PLAN
+        for form in self._scaffold.stages:
+            if name == form.ends_with and name not in self._closed:
+                self._closed.add(name)
+                return form.name
+            if name == form.begins_with or name in form.holds:
+                return form.name
+        return self._stage or self._scaffold.names[0]
 
     def _show(self, text: str) -> None:
         printable = TERMINAL_CONTROL.sub("", _CITATION.sub(self._replace_citation, text))
@@ -239,6 +243,7 @@ def ask(
         Path | None,
         typer.Option(envvar="RUBRICEM_BANK", help="The folder of a rubric bank, or the bank.npz of a checkpoint."),
     ] = None,
+    scaffold: ScaffoldOption = DEEP_RESEARCH.name,
     no_probe: ProbeOption = False,
     out: Annotated[Path, typer.Option(help="Where to write trajectory.json and report.md.")] = Path("runs/ask"),
 ) -> None:
@@ -247,6 +252,9 @@ def ask(
     if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
         raise ConfigError(f"--reuse {reuse} reads a bank; give its folder with --bank.")
     tools = _tools_beside(tables, tools, policy)
+    stage_set = read_stage_set(scaffold)
+    if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
+        raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
     config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
     open_out(out)
     if policy == SCRIPTED:
@@ -261,6 +269,7 @@ def ask(
         asked=asked,
         tools=tools,
         tables=tables,
+        stage_set=stage_set,
         bank=bank,
         reuse=reuse,
         attempts=attempts,
@@ -301,6 +310,14 @@ def _tools_beside(tables: Path | None, tools: str, policy: str) -> str:
     if tables is not None and policy == SCRIPTED:
         raise ConfigError("--tables needs a model, and the scripted policy only searches; name one with --policy.")
     return "none" if tables is not None and tools == OFFLINE else tools
+
+
+def _refuse_absent_tools(scaffold: Scaffold, offered: Sequence[str]) -> None:
+    """Deep research takes any tool."""
+    if scaffold != DEFAULT and scaffold.tools and not {*scaffold.tools} & {*offered}:
+        needed = " or ".join(scaffold.tools)
+        way_out = "name tables with --tables" if RUN_SQL in scaffold.tools else "name tools that have it with --tools"
+        raise ConfigError(f"the stages {scaffold.name} call {needed}, which no tool here is called; {way_out}.")
 
 
 class _Asked:
@@ -358,6 +375,7 @@ async def _run_attempts(
     asked: _Asked,
     tools: str,
     tables: Path | None,
+    stage_set: StageSet,
     bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
@@ -371,6 +389,7 @@ async def _run_attempts(
         context, meter, lessons, specs = await stack.enter_async_context(
             open_ask(config, os.environ, tools=tools, tables=tables, bank=bank, **choices)
         )
+        _refuse_absent_tools(stage_set.scaffold, context.toolbox.names)
         for number in range(1, attempts + 1):
             if attempts > 1:
                 terminal.say(f"\n══ Attempt {number} of {attempts}")
@@ -378,7 +397,15 @@ async def _run_attempts(
             if lessons is not None and (number > 1 or reuse != "none"):
                 mode: Retrieval = "within" if number > 1 or reuse == "within" else "cross"
                 references = await _retrieve(lessons, query, mode, terminal)
-            prompt = agent_prompt(context.toolbox.names, system=system_of(config.policy), specs=specs)
+            scaffold = stage_set.scaffold
+            prompt = agent_prompt(
+                context.toolbox.names,
+                # The prompt that a model was trained with is of the stages that it was trained on.
+                system=system_of(config.policy) if scaffold == DEFAULT else "",
+                prompts=stage_prompts(stage_set),
+                scaffold=scaffold,
+                specs=specs,
+            )
             attempt = Attempt(query, prompt.opening(query, references=references), prompt.hash, seed=number - 1)
             last = await run_episode(attempt, context, listener=asked.open_screen())
             asked.finished.append(last)

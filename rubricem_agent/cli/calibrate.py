@@ -183,7 +183,7 @@ def _calibrate_judge(file: Path, config: JudgeConfig, *, terminal: Terminal, pro
     kappa = agreement_cells(result.overall)[3]
     document = {
         "overall": result.overall._asdict(),
-        "by_stage": {stage.value: agreement._asdict() for stage, agreement in result.by_stage},
+        "by_stage": {stage: agreement._asdict() for stage, agreement in result.by_stage},
         "unscored": unscored,
         "disagreements": [
             {
@@ -224,8 +224,9 @@ def _read_example(line: str, where: str, *, folder: Path) -> LabelledExample:
         raise FileFormatError(f"{where} is not an example; it needs trajectory, rubric and label.") from cause
     is_named = isinstance(trajectory, str)
     text = read_text(folder / trajectory, f"the trajectory in {where}") if is_named else json.dumps(trajectory)
-    rubrics = read_rubrics(json.dumps([rubric]), where)
+    attempt = load_trajectory(text, where)
+    rubrics = read_rubrics(json.dumps([rubric]), where, attempt.scaffold.names)
     if not rubrics:
         raise FileFormatError(f"{where} has a rubric of weight 0; there is nothing to agree on.")
     with validating(where, "A label is 0, 1 or 2."):
-        return LabelledExample(trajectory=load_trajectory(text, where), rubric=rubrics[0], label=label)
+        return LabelledExample(trajectory=attempt, rubric=rubrics[0], label=label)

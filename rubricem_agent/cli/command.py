@@ -19,6 +19,9 @@ from rubricem_env.llm.limits.outages import Outages
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result alone: no tables, no progress.")]
 ProbeOption = Annotated[bool, typer.Option("--no-probe", help=NO_PROBE_HELP)]
+ScaffoldOption = Annotated[
+    str, typer.Option("--scaffold", metavar="NAME|FOLDER", help="The stages of the task, or the folder of your own.")
+]
 PriceOption = Annotated[list[str] | None, typer.Option(help=PRICE_HELP)]
 INCOMPLETE = 3
 """The exit code of a run with something left to do."""

@@ -24,11 +24,12 @@ def credit(
     """
     scores, valid, matrix, mode = read_credit_file(file)
     earned = assign_credit(scores, valid=valid, matrix=matrix, mode=mode)
-    table = plain_table("rollout", *(f"{stage}\nreturn, advantage" for stage in STAGES))
+    stages = STAGES if scores.shape[1] == len(STAGES) else range(1, scores.shape[1] + 1)
+    table = plain_table("rollout", *(f"{stage}\nreturn, advantage" for stage in stages))
     for row, is_valid in enumerate(valid):
         pairs = zip(earned.returns[row], earned.advantages[row], strict=True)
         cells = [f"{value:.3f}  {advantage:+.3f}" for value, advantage in pairs]
-        table.add_row(str(row + 1), *(cells if is_valid else ["masked"] * len(STAGES)))
+        table.add_row(str(row + 1), *(cells if is_valid else ["masked"] * len(stages)))
     terminal.show(table)
     terminal.close(
         {"returns": earned.returns.tolist(), "advantages": earned.advantages.tolist()},

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.learn.credit import PAPER_MATRIX, check_mask, check_matrix, check_scores
 from rubricem_agent.learn.credit_methods import BY_TOKENS, METHODS, Bools, CreditMode, Floats
-from rubricem_env.domain.base import NUM_STAGES
+from rubricem_env.domain.base import NUM_STAGES, STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text, suggest_name
 
@@ -57,13 +57,20 @@ def parse_credit_request(text: str) -> CreditRequest:
         if any(isinstance(row, list) and None in row for row in rows):
             raise FileFormatError("scores must be rows of numbers; null stands among them.")
         scores = check_scores(content["scores"])
-        if scores.shape[1] != NUM_STAGES or any(isinstance(score, bool) for row in content["scores"] for score in row):
-            raise FileFormatError("each row of scores has 4 numbers: plan, research, review, answer.")
-        matrix = check_matrix(content.get("matrix", PAPER_MATRIX))
+        num_stages = len(content["matrix"]) if isinstance(content.get("matrix"), list) else NUM_STAGES
+        if scores.shape[1] != num_stages or any(isinstance(score, bool) for row in content["scores"] for score in row):
+            raise FileFormatError(_row_rule(num_stages))
+        matrix = check_matrix(content.get("matrix", PAPER_MATRIX), num_stages=num_stages)
         valid = check_mask(content.get("valid"), length=len(scores))
         return CreditRequest(scores, valid, matrix, mode)
     except UsageError as cause:
         raise FileFormatError(str(cause)) from cause
+
+
+def _row_rule(num_stages: int) -> str:
+    if num_stages == NUM_STAGES:
+        return f"each row of scores has 4 numbers: {', '.join(STAGES)}."
+    return f"each row of scores has {num_stages} numbers, one for each row of the matrix."
 
 
 def _load_json(text: str) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ import typer
 
 from rubricem_agent.cli.command import command
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
-from rubricem_env.domain.base import STAGES, Span
+from rubricem_env.domain.base import Span
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.scaffold.claims import unfounded_claims
 from rubricem_env.scaffold.parsed import ParsedTrajectory
@@ -38,7 +38,7 @@ def inspect(
 def summary(parsed: ParsedTrajectory) -> dict[str, Any]:
     """The parsed trajectory as JSON: spans are character offsets into the joined policy text."""
     return {
-        "stages": {stage.value: [list(parsed.spans[stage])] if stage in parsed.spans else [] for stage in STAGES},
+        "stages": {stage: [list(parsed.spans[stage])] if stage in parsed.spans else [] for stage in parsed.stages},
         "violations": [
             {"code": violation.code.value, "turn": violation.turn, "message": violation.message}
             for violation in parsed.violations
@@ -54,11 +54,11 @@ def summary(parsed: ParsedTrajectory) -> dict[str, Any]:
 
 def _show_parsed(parsed: ParsedTrajectory, terminal: Terminal) -> None:
     stages = plain_table("stage", "characters", "spans", "happened")
-    for stage in STAGES:
+    for stage in parsed.stages:
         span = parsed.spans.get(stage, Span(0, 0))
         size = span.end - span.start
         shown = f"{span.start}-{span.end}" if size else "-"
-        stages.add_row(stage.value, str(size), shown, "yes" if parsed.happened(stage) else "no")
+        stages.add_row(stage, str(size), shown, "yes" if parsed.happened(stage) else "no")
     turns = plain_table("turn", "blocks", "action")
     for turn in parsed.turns:
         action = f"{turn.call.name}: {turn.call.query[:60]}" if turn.call else ("answer" if turn.answer else "none")

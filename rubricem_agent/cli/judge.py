@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.command import ProbeOption, command
+from rubricem_agent.cli.command import ProbeOption, ScaffoldOption, command
 from rubricem_agent.cli.judges import AskOptions, JudgeOption, WatchedJudge, open_judge
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError, UsageError
 from rubricem_env.domain.inputs import read_text
 from rubricem_env.domain.judgement import Rubric, StageScore
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.judge.describe import describe_group
 from rubricem_env.judge.group import Group
@@ -40,6 +40,7 @@ def judge(
     rubrics: Annotated[
         Path | None, typer.Option(help="Further rubrics to score by: a JSON list, or one JSON object a line.")
     ] = None,
+    scaffold: ScaffoldOption = DEEP_RESEARCH.name,
     no_probe: ProbeOption = False,
 ) -> None:
     """Score a group of trajectories stage by stage, criterion by criterion, with the reasons.
@@ -49,11 +50,23 @@ def judge(
     is taken from the files; nothing is searched again. In a trajectory of another agent the calls are its research and
     the last message its answer; a plan and a review it has only where it wrote them in the scaffold's tags.
     """
+    stage_set = read_stage_set(scaffold)
     group = _read_group(files)
-    given = read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics)) if rubrics is not None else ()
+    given = (
+        read_rubrics(read_text(rubrics, "a rubric file"), str(rubrics), stage_set.scaffold.names)
+        if rubrics is not None
+        else ()
+    )
     names = list(group)
     judged, rubric_set, meter, judge_name = asyncio.run(
-        _judge(list(group.values()), given, config=asking.config(judge), terminal=terminal, probe=not no_probe)
+        _judge(
+            list(group.values()),
+            given,
+            config=asking.config(judge),
+            stage_set=stage_set,
+            terminal=terminal,
+            probe=not no_probe,
+        )
     )
     _show_group(judged, names, rubrics=rubric_set, meter=meter, terminal=terminal)
     scores = ("\t".join([*_cells(rollout), name]) for name, rollout in zip(names, judged.rollouts, strict=True))
@@ -99,6 +112,7 @@ async def _judge(
     given: tuple[Rubric, ...],
     *,
     config: JudgeConfig,
+    stage_set: StageSet,
     terminal: Terminal,
     probe: bool,
 ) -> tuple[GroupJudgement, RubricSet, Meter, str]:
@@ -109,10 +123,11 @@ async def _judge(
     query = Query(question=first.question, answer_format=first.answer_format, rubrics=persistent)
     # Given rubrics that can be retired start as active ones, so that they compete with the judge's proposals.
     known = RubricSet().with_persistent(persistent).with_proposed(others, step=0)
-    async with open_judge(config, probe=probe) as built:
+    async with open_judge(config, probe=probe, stage_set=stage_set) as built:
         with terminal.bar(f"judging with {built.judge.name}", len(trajectories)) as advance:
             watched = WatchedJudge(built.judge, advance)
-            step_judge = StepJudge(watched, RubricBuffer({query.key: known}), settings=config.settings)
+            buffer = RubricBuffer({query.key: known})
+            step_judge = StepJudge(watched, buffer, settings=config.settings, stage_set=stage_set)
             group = await step_judge.judge_group(Group.of(query, trajectories), step=0)
     return group, step_judge.buffer.rubrics(query.key), built.meter, built.judge.name
 
@@ -121,16 +136,17 @@ def _show_group(
     judged: GroupJudgement, names: Sequence[str], *, rubrics: RubricSet, meter: Meter, terminal: Terminal
 ) -> None:
     """Print the stage scores, each criterion with its scores and reasons, notes and the cost."""
+    stages = judged.judgements[0].stages
     short = [name if len(name) <= _NAME_WIDTH else "…" + name[1 - _NAME_WIDTH :] for name in names]
     rollouts = list(zip(short, judged.rollouts, strict=True))
     rows = [(inert(name), *_cells(rollout)) for name, rollout in rollouts]
-    terminal.show(plain_table("trajectory", *(stage.value for stage in STAGES), rows=rows))
+    terminal.show(plain_table("trajectory", *stages, rows=rows))
     if not judged.rubrics:
         terminal.show(
             "No criterion: nothing separates the attempts, or there is only one. "
             "Give further attempts at the question, or --rubrics FILE."
         )
-    for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage)):
+    for rubric in sorted(judged.rubrics, key=lambda rubric: stages.index(rubric.stage)):
         sign = "flaw" if rubric.polarity == "negative" else "quality"
         kind = ", persistent" if rubric.persistent else ""
         terminal.show(f"\n[bold]{rubric.stage}: {inert(rubric.title)}[/bold] ({sign}, weight {rubric.weight:g}{kind})")
@@ -165,7 +181,7 @@ def _notes(judged: GroupJudgement, rollouts: Sequence[tuple[str, RolloutJudgemen
 
 
 def _cells(rollout: RolloutJudgement) -> list[str]:
-    outcomes = (rollout.judgement.outcome(stage) for stage in STAGES)
+    outcomes = (rollout.judgement.outcome(stage) for stage in rollout.judgement.stages)
     return [
         f"{outcome.score:.2f}{' (missing)' if outcome.missing else ''}"
         if isinstance(outcome, StageScore)

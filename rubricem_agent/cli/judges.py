@@ -12,6 +12,7 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.model_names import JUDGE_NAMES
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.wiring.probe import model_probes, require_answers
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.trust.agreement import Agreement
@@ -55,10 +56,12 @@ class WatchedJudge:
 
 
 @asynccontextmanager
-async def open_judge(config: JudgeConfig, *, probe: bool) -> AsyncIterator[BuiltJudge]:
+async def open_judge(
+    config: JudgeConfig, *, probe: bool, stage_set: StageSet = DEEP_RESEARCH
+) -> AsyncIterator[BuiltJudge]:
     """The judge of the command line, which its user has named; with `probe` it has answered a first request."""
     environ = naming(os.environ, JUDGE_KEY, config.judge)
-    async with aclosing(build_judge(config, environ)) as built:
+    async with aclosing(build_judge(config, environ, stage_set=stage_set)) as built:
         if probe:
             await require_answers(model_probes(environ, judges=[config.judge]))
         yield built

@@ -14,7 +14,6 @@ from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
 from rubricem_env.judge.trust.agreement import Agreement, measure_agreement
@@ -112,7 +111,7 @@ def length_correlation(recorded: Sequence[Recorded]) -> float | None:
     """Pearson's, of words and answer scores about the means of their groups; None without a spread of either."""
     groups: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for _, entry in recorded:
-        score = entry.judged.judgement.score(Stage.ANSWER)
+        score = entry.judged.judgement.score(entry.judged.judgement.last)
         answer = parse_trajectory(entry.rollout.trajectory).answer
         if score is not None and answer:
             groups[entry.step, entry.place].append((len(answer.split()), score))

@@ -106,6 +106,6 @@ def _persistent_rubrics(row: Mapping[str, object]) -> tuple[Rubric, ...]:
     if not given:
         return ()
     rubrics = read_rubrics(json.dumps(given), "its list of rubrics")
-    if any(rubric.stage is not Stage.ANSWER for rubric in rubrics):
+    if any(rubric.stage != Stage.ANSWER for rubric in rubrics):
         raise FileFormatError("one of its rubrics judges another stage; those of a data set judge the answer")
     return tuple(rubric.model_copy(update={"persistent": True}) for rubric in rubrics)

@@ -33,6 +33,7 @@ from rubricem_env.domain.base import NUM_STAGES
 from rubricem_env.domain.errors import RubricEMError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.settings import Settings
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.judge.masking import Fallback, group_scores
 
 
@@ -40,12 +41,7 @@ class NonFiniteLossError(RubricEMError):
     """The loss, or an input of it, is NaN or infinite: the step is refused, and the caller saves the batch."""
 
 
-PAPER_MATRIX: tuple[tuple[float, ...], ...] = (
-    (1.0, 0.4, 0.6, 0.8),
-    (0.0, 1.0, 0.4, 0.8),
-    (0.0, 0.0, 1.0, 0.8),
-    (0.0, 0.0, 0.0, 1.0),
-)
+PAPER_MATRIX = DEEP_RESEARCH.matrix
 """Appendix F.1.2. Full marks return 2.8, 2.2, 1.8 and 1.0."""
 
 
@@ -72,9 +68,10 @@ class Credit(NamedTuple):
         return spread_to_tokens(self.turns, turn_ids(stage_ids))
 
 
-def check_matrix_rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-    """The matrix of a config, refused as `check_matrix` refuses it."""
-    check_matrix(matrix)
+def check_matrix_rows(matrix: tuple[tuple[float, ...], ...] | None) -> tuple[tuple[float, ...], ...] | None:
+    """The matrix of a config, refused as `check_matrix` refuses it; how many stages there are is not known here."""
+    if matrix is not None:
+        check_matrix(matrix, num_stages=len(matrix))
     return matrix
 
 
@@ -84,8 +81,8 @@ class CreditSettings(Settings):
     credit: CreditMode = "stages"
     """`stages` is SS-GRPO; `answer_only` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals.
     """
-    matrix: Annotated[tuple[tuple[float, ...], ...], AfterValidator(check_matrix_rows)] = PAPER_MATRIX
-    """Lambda: the share of downstream scores that a stage earns. Read by `stages` alone."""
+    matrix: Annotated[tuple[tuple[float, ...], ...] | None, AfterValidator(check_matrix_rows)] = None
+    """Lambda: the share of downstream scores that a stage earns; else the paper's. Read by `stages` alone."""
     fallback: Fallback = "mean"
     """What a stage gets whose scoring failed: the group's mean, so advantage 0; `broadcast`: the answer's score."""
 
@@ -98,17 +95,19 @@ def credit_judged(
     stage_ids: npt.NDArray[np.integer],
     settings: CreditSettings,
     gains: npt.ArrayLike | None = None,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> Credit:
     """The credit of judged rollouts by the settings: of a whole step, or of one group; `Credit.spread` gives tokens.
 
     `groups` has equal numbers for attempts at one question, and `valid` is False where an infrastructure failure ended
-    the episode. `stage_ids` (rollouts, tokens) is 0 to 3 where the policy wrote, else -1, padded on the right. IGPO
-    alone needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one group is scaled
-    alone.
+    the episode. `stage_ids` (rollouts, tokens) counts stages from 0 where the policy wrote, else -1, padded on the
+    right. IGPO alone needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one
+    group is scaled alone.
     """
     numbers = np.asarray(groups)
+    num_stages = len(stage_set.scaffold.stages)
     counted = np.array(valid, dtype=bool)
-    scores = np.zeros((len(judgements), NUM_STAGES))
+    scores = np.zeros((len(judgements), num_stages))
     scored = np.ones(scores.shape, dtype=bool)
     for number in np.unique(numbers):
         rows = np.flatnonzero(numbers == number).tolist()
@@ -118,10 +117,10 @@ def credit_judged(
         scores,
         groups=numbers,
         valid=counted,
-        matrix=settings.matrix,
+        matrix=stage_set.matrix if settings.matrix is None else settings.matrix,
         mode=settings.credit,
         scored=scored,
-        tokens=count_tokens(stage_ids),
+        tokens=count_tokens(stage_ids, num_stages),
         gains=gains,
     )
 
@@ -189,10 +188,10 @@ def turn_ids(stage_ids: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
     return np.where(is_policy, np.cumsum(begins, axis=1) - 1, -1)
 
 
-def count_tokens(stage_ids: npt.NDArray[np.integer]) -> Integers:
+def count_tokens(stage_ids: npt.NDArray[np.integer], num_stages: int = NUM_STAGES) -> Integers:
     """The policy's tokens of each turn and stage, (rollouts, turns, stages)."""
     turns = turn_ids(stage_ids)
-    counts = np.zeros((len(stage_ids), int(turns.max(initial=0)) + 1, NUM_STAGES), dtype=np.int64)
+    counts = np.zeros((len(stage_ids), int(turns.max(initial=0)) + 1, num_stages), dtype=np.int64)
     rows, columns = np.nonzero(turns >= 0)
     np.add.at(counts, (rows, turns[rows, columns], stage_ids[rows, columns]), 1)
     return counts

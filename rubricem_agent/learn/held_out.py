@@ -13,7 +13,7 @@ from rubricem_agent.policy.base import Opening, Policy
 from rubricem_agent.progress import counted
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import RolloutContext, run_groups
-from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.base import Judge
@@ -59,7 +59,7 @@ async def answer_held_out(
 def mean_quality(questions: Sequence[Question], trajectories: Sequence[ParsedTrajectory]) -> dict[str, float]:
     """Mean true quality by stage, of one episode for each question."""
     qualities = [true_quality(question, parsed) for question, parsed in zip(questions, trajectories, strict=True)]
-    return dict(zip(map(str, STAGES), np.mean(qualities, axis=0).tolist(), strict=True))
+    return dict(zip(trajectories[0].stages, np.mean(qualities, axis=0).tolist(), strict=True))
 
 
 async def mean_judged(
@@ -69,6 +69,7 @@ async def mean_judged(
     *,
     settings: JudgeSettings,
     step: int,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> dict[str, float]:
     """Mean score of each stage that the questions have rubrics for, of one episode for each question.
 
@@ -80,13 +81,13 @@ async def mean_judged(
     """
     exact = settings.model_copy(update={"dropout": 0.0})
     groups = [Group(query, (parsed,)) for query, parsed in zip(queries, trajectories, strict=True)]
-    judged = await StepJudge(judge, RubricBuffer(), settings=exact).judge_step(groups, step=step)
-    scores: dict[str, list[float]] = {stage.value: [] for stage in STAGES}
+    judged = await StepJudge(judge, RubricBuffer(), settings=exact, stage_set=stage_set).judge_step(groups, step=step)
+    scores: dict[str, list[float]] = {stage: [] for stage in stage_set.scaffold.names}
     for query, group in zip(queries, judged, strict=True):
         for stage in {rubric.stage for rubric in query.rubrics}:
             score = group.judgements[0].score(stage)
             if score is not None:
-                scores[stage.value].append(score)
+                scores[stage].append(score)
     return {stage: float(np.mean(given)) for stage, given in scores.items() if given}
 
 
@@ -101,7 +102,8 @@ def record_evaluation(
     """Write and print the scores of a step's policy, and the share of episodes that strict mode accepts."""
     valid = float(np.mean([not parsed.rejections for parsed in trajectories]))
     append_line(log, {"step": step, "held_out": dict(scores), "valid": valid, "by": by})
-    answer = f"{scores['answer']:.3f}" if "answer" in scores else "without a score"
+    last = trajectories[0].stages[-1] if trajectories else ""
+    answer = f"{scores[last]:.3f}" if last in scores else "without a score"
     sys.stdout.write(
         f"step {step}: held-out answers {answer} by {'truth' if by == 'truth' else 'the judge'}, {valid:.0%} valid\n"
     )

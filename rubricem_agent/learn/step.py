@@ -29,7 +29,8 @@ from rubricem_agent.memory.inject import NO_LESSONS, Block, Injector
 from rubricem_agent.memory.probation import GuidedScore, draw_attempts
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_agent.reflection.reflector import ReflectionOutcome, measure_reflections
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import STAGES, Frozen
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement
 from rubricem_env.judge.outage import refuse_outage
@@ -135,6 +136,7 @@ def credit_rollouts(
     *,
     settings: CreditSettings,
     gains: npt.ArrayLike | None = None,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> CreditedRollouts:
     """The credit of judged rollouts, of a whole step or of one group. IGPO alone needs `gains`, as in `ScoredBatch`."""
     flat = [rollout for group in rollouts for rollout in group]
@@ -147,6 +149,7 @@ def credit_rollouts(
         stage_ids=stage_ids,
         settings=settings,
         gains=gains,
+        stage_set=stage_set,
     )
     return CreditedRollouts(credit, credit.spread(stage_ids))
 
@@ -238,17 +241,18 @@ def record_groups(
 def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
     """What a step's line says of its groups: means and counts over all rollouts, also those that train nothing."""
     entries = [entry for group in groups for entry in group.rollouts]
-    true = mean_by_stage([entry.true for entry in entries if entry.true is not None])
+    stages = entries[0].judged.judgement.stages if entries else STAGES
+    true = mean_by_stage([entry.true for entry in entries if entry.true is not None], stages)
     sampled = sum(count for entry in entries if entry.tokens for stage, count in entry.tokens.runs if stage != NO_STAGE)
     rollout_stats = measure_rollouts([[entry.rollout for entry in entries]])
-    spread = spread_shares([[entry.judged.judgement for entry in group.rollouts] for group in groups])
+    spread = spread_shares([[entry.judged.judgement for entry in group.rollouts] for group in groups], stages)
     return {
         # A step that was sampled ahead can mix two of the curriculum.
         "encounter": " and ".join(sorted({credited.group.encounter for credited in groups})),
         "curriculum": sorted({credited.group.curriculum_step for credited in groups}),
         # Empty for questions without truth.
         "true": {stage: value for stage, value in true.items() if value is not None},
-        "judged": mean_by_stage([entry.judged.judgement.scores for entry in entries]),
+        "judged": mean_by_stage([entry.judged.judgement.scores for entry in entries], stages),
         "spread": {stage: round(share, 4) for stage, share in spread.items()},
         # The entries carry no tokens but their packed form.
         "rollout_stats": rollout_stats.model_copy(update={"policy_tokens": sampled}).model_dump(),

@@ -13,9 +13,11 @@ from pydantic import Field
 
 from rubricem_agent.memory.store import text_digest
 from rubricem_env.domain.reflection import Reflection
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
-from rubricem_env.scaffold.admission import find_fault
+from rubricem_env.scaffold.admission import Kind, find_fault
 from rubricem_env.scaffold.copies import ShownText
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_records.bank.bank_items import LessonOrigin
 
 Limit = Annotated[int, Field(ge=1)]
@@ -75,9 +77,16 @@ class GateLimits(Settings):
 class WriteGate:
     """Decides by the text alone, so that the same reflection always meets the same answer."""
 
-    def __init__(self, limits: GateLimits | None = None, *, evaluation_keys: Collection[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        limits: GateLimits | None = None,
+        *,
+        evaluation_keys: Collection[str] = frozenset(),
+        scaffold: Scaffold = DEFAULT,
+    ) -> None:
         self.limits = limits or GateLimits()
         self._evaluation_keys = frozenset(evaluation_keys)
+        self._scaffold = scaffold
 
     def refuse(
         self,
@@ -95,7 +104,7 @@ class WriteGate:
         """
         refusal = self._refuse_frame(reflection)
         if refusal is None and self.limits.reads_text:
-            refusal = _refuse_text(reflection, pages) or self._refuse_page_words(origin)
+            refusal = _refuse_text(reflection, pages, self._scaffold) or self._refuse_page_words(origin)
         if refusal is not None or not (removed or quarantined):
             return refusal
         digest = text_digest(reflection)
@@ -130,14 +139,15 @@ class WriteGate:
         return None
 
 
-def _refuse_text(reflection: Reflection, pages: ShownText | None) -> Refusal | None:
+def _refuse_text(reflection: Reflection, pages: ShownText | None, scaffold: Scaffold) -> Refusal | None:
     for part, text in (
         ("rubrics block", reflection.rubrics),
         ("takeaways block", reflection.takeaways),
         ("question", reflection.question),
     ):
         question = text if part == "question" else reflection.question
-        fault = find_fault(text, "question" if part == "question" else "lesson", shown=pages, question=question)
+        kind: Kind = "question" if part == "question" else "lesson"
+        fault = find_fault(text, kind, shown=pages, question=question, scaffold=scaffold)
         if fault is not None:
             return Refusal(fault.code, f"the {part} {fault.sentence}: {fault.shown}.")
     copied = pages.find_copy(f"{reflection.rubrics}\n{reflection.takeaways}") if pages is not None else None

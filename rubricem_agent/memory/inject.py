@@ -13,7 +13,9 @@ from pydantic import Field
 
 from rubricem_agent.memory.bank import Retrieval
 from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts, fill
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.untrusted import GAP, neutralize
 from rubricem_records.bank.bank_items import BankItem, Retrieved
 
@@ -62,11 +64,17 @@ class Injector:
     """Renders blocks within a token budget."""
 
     def __init__(
-        self, *, count_tokens: CountTokens, budget: int = BLOCK_TOKENS, prompts: AgentPrompts = SHIPPED_PROMPTS
+        self,
+        *,
+        count_tokens: CountTokens,
+        budget: int = BLOCK_TOKENS,
+        prompts: AgentPrompts = SHIPPED_PROMPTS,
+        scaffold: Scaffold = DEFAULT,
     ) -> None:
         self._count_tokens = count_tokens
         self._budget = budget
         self._prompts = prompts
+        self._scaffold = scaffold
 
     def render(self, found: Sequence[Retrieved], mode: Retrieval) -> Block:
         """What was found, the least similar left out first for want of room."""
@@ -74,7 +82,8 @@ class Injector:
         shown = sorted(found, key=lambda hit: (-hit.similarity, hit.item.key))
         while shown:
             examples = [
-                _render_example(prompt.section("example"), at, hit.item) for at, hit in enumerate(shown, start=1)
+                _render_example(prompt.section("example"), at, hit.item, self._scaffold)
+                for at, hit in enumerate(shown, start=1)
             ]
             block = fill(prompt.section("block"), {"examples": _SEPARATOR.join(examples)})
             if self._count_tokens(block) <= self._budget:
@@ -83,15 +92,15 @@ class Injector:
         return NO_LESSONS
 
 
-def _render_example(layout: str, number: int, item: BankItem) -> str:
+def _render_example(layout: str, number: int, item: BankItem, scaffold: Scaffold) -> str:
     reflection = item.reflection
-    parts = {"rubrics": quote(reflection.rubrics), "takeaways": quote(reflection.takeaways)}
+    parts = {"rubrics": quote(reflection.rubrics, scaffold), "takeaways": quote(reflection.takeaways, scaffold)}
     if "{{question}}" in layout:
-        parts |= {"number": str(number), "question": quote(reflection.question)}
+        parts |= {"number": str(number), "question": quote(reflection.question, scaffold)}
     return fill(layout, parts)
 
 
-def quote(text: str) -> str:
+def quote(text: str, scaffold: Scaffold = DEFAULT) -> str:
     """Foreign text that can neither close the block nor pass for one of its headings, with plain line breaks."""
-    lines = neutralize(text.strip()).splitlines()
+    lines = neutralize(text.strip(), scaffold).splitlines()
     return "\n".join(_HEADING.sub(r"\1\\\2", line) for line in lines)

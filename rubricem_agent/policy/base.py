@@ -12,15 +12,22 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.env.episode import Episode
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.grammar import GRAMMAR
+from rubricem_env.scaffold.grammar import DEFAULT, grammar_of
 from rubricem_env.scaffold.parser import EmissionStream
 from rubricem_records.rollouts.sampling import Sampling
 from rubricem_records.rollouts.snippet_sources import SnippetSource
 
-STOP_STRINGS = tuple(f"</{name}>" for name, role in GRAMMAR.items() if role == "action")
-"""What engines are told to stop at."""
+
+def stop_strings(scaffold: Scaffold) -> tuple[str, ...]:
+    """The closing tags of the actions."""
+    return tuple(f"</{name}>" for name in grammar_of(scaffold).actions)
+
+
+STOP_STRINGS = stop_strings(DEFAULT)
+"""The same of deep research."""
 
 
 class Opening(NamedTuple):
@@ -28,6 +35,13 @@ class Opening(NamedTuple):
 
     system: str
     user: str
+    scaffold: Scaffold = DEFAULT
+    """The tags that the policy is to write."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """What engines are told to stop at: the closing tags of the actions."""
+        return stop_strings(self.scaffold)
 
 
 TurnEnd = Literal["action", "stopped", "length", "repeating", "foreign"]
@@ -167,14 +181,14 @@ _CHECK_EVERY = 400
 class TurnWatch:
     """One turn while it is written: passes it to a listener and tells when it is over."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, scaffold: Scaffold = DEFAULT) -> None:
         self.text = ""
         """What has been written so far."""
         self.thought = ""
         """What came apart from the text."""
         self.end: TurnEnd | None = None
         self._listener = listener
-        self._stream = EmissionStream()
+        self._stream = EmissionStream(scaffold=scaffold)
         self._unchecked = 0
 
     def write(self, piece: str) -> TurnEnd | None:

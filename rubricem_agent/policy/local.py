@@ -470,7 +470,12 @@ class _LocalConversation(TokenConversation):
     """A conversation with a row of the cache, from the first turn until it is closed."""
 
     def __init__(self, policy: LocalPolicy, opening: Opening, *, temperature: float, rng: np.random.Generator) -> None:
-        super().__init__(policy.tokenizer, policy.tokenizer.encode_opening(opening), max_length=policy.max_length)
+        super().__init__(
+            policy.tokenizer,
+            policy.tokenizer.encode_opening(opening),
+            max_length=policy.max_length,
+            scaffold=opening.scaffold,
+        )
         self._policy = policy
         self._temperature = temperature
         self._numbers = RandomNumbers(rng)

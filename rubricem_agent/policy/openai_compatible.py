@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-from rubricem_agent.policy.base import STOP_STRINGS, Opening
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.chat_template import FOLLOWED, ChatMessage, FollowUp, opening_messages, read_follow_up
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
@@ -48,7 +48,7 @@ class OpenAICompatiblePolicy:
                 follow_up = await self._find_follow_up() if any(one.has_ended for one in exchanges) else None
                 named = {"temperature": request.temperature, "top_p": request.top_p, "seed": request.seed}
                 drawn = {name: value for name, value in named.items() if value is not None}
-                body = {**drawn, **_continuation(prompt + _written(exchanges, follow_up) + begun)}
+                body = {**drawn, **_continuation(prompt + _written(exchanges, follow_up) + begun, opening.stops)}
                 written = self._server.stream("completions", body, max_tokens=max_tokens)
             else:
                 messages = _messages(opening, exchanges)
@@ -100,12 +100,12 @@ def _written(exchanges: Sequence[Exchange], follow_up: FollowUp | None) -> str:
     )
 
 
-def _continuation(prompt: str) -> dict[str, Any]:
+def _continuation(prompt: str, stops: Sequence[str]) -> dict[str, Any]:
     return {
         "prompt": prompt,
         "add_special_tokens": False,
         "skip_special_tokens": True,
-        "stop": list(STOP_STRINGS),
+        "stop": list(stops),
         "include_stop_str_in_output": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }

@@ -34,7 +34,7 @@ class ScriptedPolicy:
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> "ScriptedConversation":
         """A conversation with a new writer; `sampling` has no effect."""
-        return ScriptedConversation(self._write(opening, seed), opening.user)
+        return ScriptedConversation(self._write(opening, seed), opening)
 
     def count_tokens(self, text: str) -> int:
         return estimate_tokens(text)
@@ -48,9 +48,10 @@ class ScriptedConversation:
 
     pieces: tuple[TokenSegment, ...] = ()
 
-    def __init__(self, writer: Writer, user: str) -> None:
+    def __init__(self, writer: Writer, opening: Opening) -> None:
         self._writer = writer
-        self._unread = user
+        self._unread = opening.user
+        self._scaffold = opening.scaffold
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
         """The writer's whole text: `max_tokens` has no effect, and the episode enforces its limits."""
@@ -58,7 +59,7 @@ class ScriptedConversation:
         self._unread = ""
         for word in _WORD.findall(text):
             listener.wrote(word)
-        end = TurnWatch(Listener()).write(text) or "stopped"
+        end = TurnWatch(Listener(), self._scaffold).write(text) or "stopped"
         return Emission(text, end, Usage(calls=1, output_tokens=estimate_tokens(text)))
 
     def observe(self, text: str) -> None:

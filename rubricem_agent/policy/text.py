@@ -53,6 +53,7 @@ class TextConversation:
 
     def __init__(self, stream: StreamTurn, opening: Opening, *, service: Service) -> None:
         self._stream = stream
+        self._scaffold = opening.scaffold
         self._service = service
         self._exchanges: list[Exchange] = []
         self._has_shown = False
@@ -74,7 +75,7 @@ class TextConversation:
             policy=self._service.retry,
             timing=self._service.timing,
         )
-        kept = emission.text[: parse_turn(emission.text).end]
+        kept = emission.text[: parse_turn(emission.text, scaffold=self._scaffold).end]
         has_ended = emission.end == "stopped" and kept == emission.text
         self._exchanges.append(Exchange(kept, "", has_ended))
         self._size += estimate_tokens(kept)
@@ -92,7 +93,7 @@ class TextConversation:
         if self._has_shown:
             listener.restarted()
         service = self._service
-        turn = TurnWatch(listener)
+        turn = TurnWatch(listener, self._scaffold)
         usages: list[Usage] = []
         expected = Usage(calls=1, input_tokens=self._size, output_tokens=max_tokens)
         async with (

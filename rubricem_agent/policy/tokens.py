@@ -20,9 +20,10 @@ from tokenizers import Tokenizer  # type: ignore[import-untyped]
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnEnd, TurnWatch
 from rubricem_agent.policy.chat_template import ApplyTemplate, split_follow_up, split_template
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import Usage
-from rubricem_env.scaffold.grammar import RESERVED
+from rubricem_env.scaffold.grammar import DEFAULT, RESERVED
 from rubricem_env.scaffold.parser import parse_turn
 
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
@@ -166,8 +167,8 @@ class TokenTurn(TurnWatch):
     tokenizers' own decoders.
     """
 
-    def __init__(self, tokenizer: PolicyTokenizer, listener: Listener) -> None:
-        super().__init__(listener)
+    def __init__(self, tokenizer: PolicyTokenizer, listener: Listener, scaffold: Scaffold = DEFAULT) -> None:
+        super().__init__(listener, scaffold)
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.starts: list[int] = []
@@ -197,10 +198,18 @@ class TokenTurn(TurnWatch):
 class TokenConversation:
     """The ids of one episode. A subclass draws the tokens of a turn."""
 
-    def __init__(self, tokenizer: PolicyTokenizer, prompt_ids: Sequence[int], *, max_length: int) -> None:
+    def __init__(
+        self,
+        tokenizer: PolicyTokenizer,
+        prompt_ids: Sequence[int],
+        *,
+        max_length: int,
+        scaffold: Scaffold = DEFAULT,
+    ) -> None:
         """`max_length` is the most tokens of the whole conversation."""
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self.scaffold = scaffold
         self._ids = list(prompt_ids)
         self._pieces = [TokenSegment(tuple(prompt_ids))]
         self._is_turn_over = False
@@ -231,7 +240,7 @@ class TokenConversation:
             raise ContextOverflow(
                 f"the conversation has {len(self._ids)} tokens and the policy reads {self.max_length}."
             )
-        turn = TokenTurn(self.tokenizer, listener)
+        turn = TokenTurn(self.tokenizer, listener, self.scaffold)
         usage = await self.draw(self._ids, turn, max_tokens=min(max_tokens, room))
         turn.close()
         self._keep(turn)
@@ -259,7 +268,7 @@ class TokenConversation:
         """Truncate the tokens as the episode truncates the text. A token across that point is kept whole."""
         text = turn.text
         starts = turn.starts
-        kept = parse_turn(text).end
+        kept = parse_turn(text, scaffold=self.scaffold).end
         # Tokens that begin at the very end, such as the one that ends the turn, add no text: nothing is truncated.
         count = len(starts) if kept == len(text) else sum(start < kept for start in starts)
         until = starts[count] if count < len(starts) else len(text)

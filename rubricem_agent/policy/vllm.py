@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricem_agent.policy.base import STOP_STRINGS, Opening
+from rubricem_agent.policy.base import Opening, stop_strings
 from rubricem_agent.policy.text import PHASE, REFUSED, Service
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ModelError
@@ -31,7 +31,6 @@ _LEAST_CHANGE = 0.02
 _FIXED: dict[str, Any] = {
     "logprobs": 0,
     "return_token_ids": True,
-    "stop": list(STOP_STRINGS),
     "include_stop_str_in_output": True,
     "skip_special_tokens": False,
     "stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -120,7 +119,12 @@ class _ServedConversation(TokenConversation):
         self, policy: ServedTokenPolicy, opening: Opening, *, temperature: float, rng: np.random.Generator
     ) -> None:
         # The server's limit is known from the first turn on.
-        super().__init__(policy.tokenizer, policy.tokenizer.encode_opening(opening), max_length=sys.maxsize)
+        super().__init__(
+            policy.tokenizer,
+            policy.tokenizer.encode_opening(opening),
+            max_length=sys.maxsize,
+            scaffold=opening.scaffold,
+        )
         self._policy = policy
         self._temperature = temperature
         self._rng = rng
@@ -161,7 +165,13 @@ class _ServedConversation(TokenConversation):
         The cost is as the server reports so far, else counted here; no tokens if nothing arrived.
         """
         seed = int(self._rng.integers(1 << 31))
-        body = {**_FIXED, "prompt": prompt, "temperature": self._temperature, "seed": seed}
+        body = {
+            **_FIXED,
+            "stop": list(stop_strings(self.scaffold)),
+            "prompt": prompt,
+            "temperature": self._temperature,
+            "seed": seed,
+        }
         expected = Usage(calls=1, input_tokens=len(prompt), output_tokens=max_tokens)
         server = self._policy.server
         service = self._policy.service

@@ -17,7 +17,7 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.policy.base import Conversation, Listener, Opening, Policy, TokenSegment
 from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPromptFile, AgentPrompts, fill, prompt_from_text
 from rubricem_env.concurrency import derive_seed, run_heavy, run_together
-from rubricem_env.domain.base import Frozen, Span, Stage, Text
+from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import BoundaryError
 from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.settings import Settings
@@ -147,19 +147,20 @@ def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
             yield from _policy_pieces(parsed, Span(offset, offset + len(segment.text)))
             offset += len(segment.text)
         elif segment.origin is Origin.TOOL:
-            yield inert_tool_text(segment), "tool"
+            yield inert_tool_text(segment, parsed.scaffold), "tool"
 
 
 def _policy_pieces(parsed: ParsedTrajectory, within: Span) -> Iterator[_Piece]:
     """A segment split where the answer begins, so that steps can be shortened and the answer stays whole."""
-    begins = parsed.spans[Stage.ANSWER].start if Stage.ANSWER in parsed.spans else within.end
+    last = parsed.scaffold.last
+    begins = parsed.spans[last].start if last in parsed.spans else within.end
     cut = min(max(begins, within.start), within.end)
     parts: tuple[tuple[Span, Literal["own", "answer"]], ...] = (
         (Span(within.start, cut), "own"),
         (Span(cut, within.end), "answer"),
     )
     for span, author in parts:
-        text = defuse(span.of(parsed.policy_text))
+        text = defuse(span.of(parsed.policy_text), parsed.scaffold)
         if text.strip():
             yield text, author
 
@@ -252,7 +253,7 @@ def build_opening(
     system = prompt.section("system")
     layout = prompt.section("user")
     limit = settings.total_tokens - settings.new_tokens - _FRAME_TOKENS - policy.count_tokens(system)
-    question = neutralize(parsed.trajectory.question.strip())
+    question = neutralize(parsed.trajectory.question.strip(), parsed.scaffold)
 
     def user(transcript: str) -> str:
         return fill(layout, {"question": question, "trajectory": transcript})

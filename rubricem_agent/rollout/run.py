@@ -54,7 +54,12 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
     policy, toolbox, limits, sampling = context
     listener = listener or Listener()
     episode = Episode(
-        attempt.query, prompt=attempt.opening.user, limits=limits, count_tokens=policy.count_tokens, seed=attempt.seed
+        attempt.query,
+        prompt=attempt.opening.user,
+        limits=limits,
+        count_tokens=policy.count_tokens,
+        seed=attempt.seed,
+        scaffold=attempt.opening.scaffold,
     )
     listener.began(episode)
     conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
@@ -94,7 +99,7 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
         prompt_hash=attempt.prompt_hash,
         temperature=sampling.temperature,
         usage=usage,
-        tokens=label_tokens(pieces, parsed.turns, spans=parsed.spans) if pieces else None,
+        tokens=label_tokens(pieces, parsed.turns, spans=parsed.spans, scaffold=parsed.scaffold) if pieces else None,
         failure=failure,
     )
 

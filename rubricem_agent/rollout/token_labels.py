@@ -9,14 +9,19 @@ from itertools import accumulate
 
 from rubricem_agent.policy.base import TokenSegment
 from rubricem_env.domain.base import StageSpans
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.turn import Turn
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts.stage_lookup import stage_lookup
 
 
-def label_tokens(pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans: StageSpans) -> RolloutTokens:
+def label_tokens(
+    pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans: StageSpans, scaffold: Scaffold = DEFAULT
+) -> RolloutTokens:
     """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece."""
-    stage_at = stage_lookup(spans)
+    stage_at = stage_lookup(spans, scaffold.working)
+    position = {stage: place for place, stage in enumerate(scaffold.names)}
     ids: list[int] = []
     stage_ids: list[int] = []
     logprobs: list[float] = []
@@ -28,7 +33,7 @@ def label_tokens(pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans
             logprobs += [0.0] * len(piece.ids)
             continue
         offset, end = next(offsets)
-        stage_ids += [stage_at(min(offset + start, max(end - 1, 0))).position for start in piece.starts]
+        stage_ids += [position[stage_at(min(offset + start, max(end - 1, 0)))] for start in piece.starts]
         logprobs += piece.logprobs
     prompt_length = len(pieces[0].ids) if pieces else 0
     return RolloutTokens(

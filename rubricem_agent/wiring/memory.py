@@ -24,10 +24,12 @@ from rubricem_agent.wiring.models import POLICY_KEY, build_embedder, build_polic
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import BoundaryError, FileFormatError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.usage import Meter
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.spec import ToolSpec
 from rubricem_records.bank.bank_header import read_header
@@ -35,7 +37,9 @@ from rubricem_records.bank.bank_header import read_header
 SNAPSHOT_SUFFIX = ".npz"
 
 
-def build_bank(config: BankConfig, *, evaluation_keys: Collection[str] = frozenset()) -> RubricBank:
+def build_bank(
+    config: BankConfig, scaffold: Scaffold = DEFAULT, *, evaluation_keys: Collection[str] = frozenset()
+) -> RubricBank:
     """Open the bank of the settings, or create it.
 
     Raises:
@@ -51,7 +55,7 @@ def build_bank(config: BankConfig, *, evaluation_keys: Collection[str] = frozens
     return RubricBank(
         store,
         embedder,
-        gate=WriteGate(config.gate, evaluation_keys=evaluation_keys),
+        gate=WriteGate(config.gate, evaluation_keys=evaluation_keys, scaffold=scaffold),
         settings=config.retrieval,
         probation=config.probation,
         is_moderated=config.is_moderated,
@@ -82,10 +86,14 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
 
 
 def build_injector(
-    config: BankConfig, count_tokens: CountTokens, *, prompts: AgentPrompts = SHIPPED_PROMPTS
+    config: BankConfig,
+    count_tokens: CountTokens,
+    *,
+    prompts: AgentPrompts = SHIPPED_PROMPTS,
+    scaffold: Scaffold = DEFAULT,
 ) -> Injector:
     """The injector of lessons before a question; it counts with the policy's own tokenizer."""
-    return Injector(count_tokens=count_tokens, budget=config.reference_tokens, prompts=prompts)
+    return Injector(count_tokens=count_tokens, budget=config.reference_tokens, prompts=prompts, scaffold=scaffold)
 
 
 def _open_folder(folder: Path, embedder: str, dimension: int) -> ItemStore:

@@ -35,6 +35,7 @@ from rubricem_agent.policy.scripted import QuotingResearcher, ScriptedPolicy
 from rubricem_agent.policy.text import Service
 from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.errors import ConfigError, MissingExtraError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.ensemble import EnsembleJudge
 from rubricem_env.judge.model.llm_judge import LLMJudge
@@ -302,7 +303,11 @@ class BuiltJudge(NamedTuple):
 
 
 def build_judge(
-    config: JudgeConfig, environ: Mapping[str, str] = os.environ, *, prices: Mapping[str, Price] | None = None
+    config: JudgeConfig,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    prices: Mapping[str, Price] | None = None,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> BuiltJudge:
     """The judge of the settings; all its models share one meter, by default of list prices, and one limiter.
 
@@ -314,7 +319,7 @@ def build_judge(
     prices = list_prices() if prices is None else prices
     meter = Meter(config.ceilings, prices=prices)
     limiter = Limiter(config.rates, timing)
-    prompts = read_judge_prompts(config.prompts)
+    prompts = read_judge_prompts(config.prompts, stage_set)
     members: list[RulesJudge | LLMJudge] = []
     models: list[ChatModel] = []
     for name in (config.judge, *config.also):

@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field
 
 from rubricem_env.adapters.session import EpisodeSession, require_tested
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.spec import EnvSpec
 
@@ -89,8 +88,9 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         facts = step.info
         observed = {"done": step.is_over, "reward": step.reward, "text": step.observation, "facts": facts}
         if step.is_over:
-            observed["stage_scores"] = {stage.value: facts.pop(f"score_{stage.value}", None) for stage in STAGES}
-            reasons = {stage.value: facts.pop(f"unscored_{stage.value}", None) for stage in STAGES}
+            stages = self._env_spec.stage_set.scaffold.names
+            observed["stage_scores"] = {stage: facts.pop(f"score_{stage}", None) for stage in stages}
+            reasons = {stage: facts.pop(f"unscored_{stage}", None) for stage in stages}
             observed["unscored"] = {name: reason for name, reason in reasons.items() if reason is not None}
         return ResearchObservation(query_key=self._session.query.key, **observed)
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from packaging.specifiers import SpecifierSet
 
-from rubricem_env.domain.base import STAGES, Span, Stage
+from rubricem_env.domain.base import Span
 from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
@@ -52,7 +52,7 @@ class EpisodeSession:
     async def step(self, text: str) -> StepOutcome:
         """Take the policy's next turn. At the end the whole trajectory is scored once, whatever the mode pays.
 
-        The `info` of the last step also has `score_<stage>` and `unscored_<stage>` for all four stages.
+        The `info` of the last step also has `score_<stage>` and `unscored_<stage>` for every stage.
 
         Raises:
             UsageError: the episode is over.
@@ -75,7 +75,7 @@ class EpisodeSession:
         if env_spec.scorer is not None:
             self.judgement = (await env_spec.scorer.score([episode.trajectory]))[0]
         reward = step_reward(self.judgement, stages_to_score(episode, env_spec.reward, env_spec.scorer))
-        return step_outcome(episode, reply, reward=reward, scores=score_info(self.judgement, STAGES))
+        return step_outcome(episode, reply, reward=reward, scores=score_info(self.judgement, episode.scaffold.names))
 
     def abandon(self) -> None:
         """End the episode because the library stops it; safe to call twice."""
@@ -90,7 +90,7 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
     parsed = parse_trajectory(trajectory)
     ends = _ends(parsed)
     rewards: list[float | None] = [None] * len(ends)
-    for stage in STAGES:
+    for stage in judgement.stages:
         span = parsed.spans.get(stage)
         score = judgement.score(stage)
         if span and score is not None:
@@ -99,7 +99,7 @@ def turn_rewards(trajectory: Trajectory, judgement: Judgement) -> list[float | N
     return rewards
 
 
-def turns_of_stage(trajectory: Trajectory, stage: Stage) -> set[int]:
+def turns_of_stage(trajectory: Trajectory, stage: str) -> set[int]:
     """The turns in which the stage has text, counted from 0; a turn may belong to several stages."""
     parsed = parse_trajectory(trajectory)
     ends = _ends(parsed)

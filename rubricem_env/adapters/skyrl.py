@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from rubricem_env.adapters.session import EpisodeSession, require_tested, turn_rewards
 from rubricem_env.concurrency import LoopThread
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.env.spec import EnvSpec
 from rubricem_env.env.step import StepOutcome
@@ -75,7 +74,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         if self._last is None:
             raise UsageError("the episode has no turn yet; step it before asking for metrics.")
         info = self._last.info
-        names = [f"score_{stage.value}" for stage in STAGES]
+        names = [f"score_{stage}" for stage in self._env_spec.stage_set.scaffold.names]
         scores = {name: info[name] for name in names if info.get(name) is not None}
         answered = float(self._last.terminated)
         return {**scores, "answered": answered, "calls_used": info["calls_used"], "turns": self.turns}

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from rubricem_env.adapters.session import require_tested, turn_rewards
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Continue, Finished
@@ -53,7 +52,7 @@ class ResearchTask(vf.Task[ResearchData, vf.State, vf.TaskConfig]):  # type: ign
         judgement = (await self.research.scorer.score([trajectory]))[0]
         trace.info["stage_outcomes"] = judgement.model_dump(mode="json")
         trace.info["turn_rewards"] = turn_rewards(trajectory, judgement)
-        scores = {stage.value: judgement.score(stage) for stage in STAGES}
+        scores = {stage: judgement.score(stage) for stage in judgement.stages}
         return {name: score for name, score in scores.items() if score is not None}
 
 

@@ -1,4 +1,4 @@
-"""The base of all domain types (frozen, no unknown fields, no NaN, valid Unicode), the four stages, spans of text."""
+"""The base of all domain types (frozen, no unknown fields, no NaN, valid Unicode), names of stages, spans of text."""
 
 import re
 from collections.abc import Mapping
@@ -40,8 +40,14 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
+StageName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+"""The name of a stage: lower-case letters, digits and underscores."""
+
+MAX_STAGES = 8
+
+
 class Stage(StrEnum):
-    """A stage of a trajectory, in order (paper, section 3.2)."""
+    """The name of a stage of deep research, in order (paper, section 3.2)."""
 
     PLAN = "plan"
     RESEARCH = "research"
@@ -69,5 +75,5 @@ class Span(NamedTuple):
         return text[self.start : self.end]
 
 
-StageSpans = Mapping[Stage, Span]
+StageSpans = Mapping[str, Span]
 """The span of each stage in the policy's text; a stage that never happened has none. Every character is in one span."""

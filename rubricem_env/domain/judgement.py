@@ -5,13 +5,14 @@ A stage has a score or the reason for its absence.
 
 import hashlib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
-from rubricem_env.domain.base import STAGES, Frozen, Stage, Text, UnitScore
+from rubricem_env.domain.base import MAX_STAGES, STAGES, Frozen, StageName, Text, UnitScore
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.scale import FULL_SCORE, Score
 
 Polarity = Literal["positive", "negative"]
@@ -30,7 +31,7 @@ class Provenance(Frozen):
 class Rubric(Frozen):
     """A named criterion for one stage, worth `weight` in that stage's average."""
 
-    stage: Stage
+    stage: StageName
     title: Text
     description: Text
     polarity: Polarity = "positive"
@@ -56,7 +57,7 @@ def _wording(description: str) -> str:
 
 
 @lru_cache(maxsize=16_384)
-def _rubric_id(stage: Stage, polarity: Polarity, description: str) -> str:
+def _rubric_id(stage: str, polarity: Polarity, description: str) -> str:
     return hashlib.sha256(f"{stage}\0{polarity}\0{_wording(description)}".encode()).hexdigest()[:16]
 
 
@@ -126,30 +127,56 @@ class Unscored(Frozen):
 StageOutcome = Annotated[StageScore | Unscored, Field(discriminator="kind")]
 
 
-class Judgement(Frozen):
-    """The outcome of every stage of one trajectory."""
+def _of_stages(outcomes: dict[str, StageScore | Unscored]) -> dict[str, StageScore | Unscored]:
+    if not 1 <= len(outcomes) <= MAX_STAGES:
+        raise ValueError(f"a judgement has an outcome for each stage, at most {MAX_STAGES}; it has {len(outcomes)}")
+    return outcomes
 
-    plan: StageOutcome
-    research: StageOutcome
-    review: StageOutcome
-    answer: StageOutcome
+
+class Judgement(RootModel[Annotated[dict[StageName, StageOutcome], AfterValidator(_of_stages)]]):
+    """The outcome of every stage of one trajectory, in the order of the stages."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, strict=True)
 
     @classmethod
-    def of(cls, outcomes: Mapping[Stage, StageScore | Unscored]) -> "Judgement":
-        """A judgement from outcomes by stage; a missing stage is recorded as not asked."""
+    def of(cls, outcomes: Mapping[str, StageScore | Unscored], stages: Sequence[str] = STAGES) -> "Judgement":
+        """A judgement from outcomes by stage; a missing stage is recorded as not asked.
+
+        Raises:
+            UsageError: an outcome is of no stage.
+        """
+        unknown = next((stage for stage in outcomes if stage not in stages), None)
+        if unknown is not None:
+            raise UsageError(f"an outcome is of the stage {str(unknown)!r}; the stages are {', '.join(stages)}.")
         absent = Unscored(reason="not_asked")
-        return cls(**{stage.value: outcomes.get(stage, absent) for stage in STAGES})
+        return cls({str(stage): outcomes.get(stage, absent) for stage in stages})
 
-    def outcome(self, stage: Stage) -> StageScore | Unscored:
-        outcomes: tuple[StageScore | Unscored, ...] = (self.plan, self.research, self.review, self.answer)
-        return outcomes[stage.position]
+    def __hash__(self) -> int:
+        return hash(tuple(self.root.items()))
 
-    def score(self, stage: Stage) -> float | None:
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of the stages, in order."""
+        return tuple(self.root)
+
+    @property
+    def last(self) -> str:
+        """The stage of the answer."""
+        return self.stages[-1]
+
+    def outcome(self, stage: str) -> StageScore | Unscored:
+        return self.root[stage]
+
+    def replaced(self, outcomes: Mapping[str, StageScore | Unscored]) -> "Judgement":
+        """The same with other outcomes of some stages."""
+        return Judgement({**self.root, **outcomes})
+
+    def score(self, stage: str) -> float | None:
         """The score, or None if the stage is unscored."""
-        outcome = self.outcome(stage)
+        outcome = self.root[stage]
         return outcome.score if isinstance(outcome, StageScore) else None
 
     @property
-    def scores(self) -> tuple[float | None, float | None, float | None, float | None]:
+    def scores(self) -> tuple[float | None, ...]:
         """The score of each stage."""
-        return self.score(Stage.PLAN), self.score(Stage.RESEARCH), self.score(Stage.REVIEW), self.score(Stage.ANSWER)
+        return tuple(map(self.score, self.root))

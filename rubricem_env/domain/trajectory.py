@@ -9,15 +9,17 @@ import json
 import unicodedata
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 
 
 class AnswerFormat(StrEnum):
@@ -190,12 +192,25 @@ class Ending(StrEnum):
     """The driver stopped it: an infrastructure failure, a time-out, a shutdown."""
 
 
+@lru_cache(maxsize=64)
+def _same(scaffold: Scaffold) -> Scaffold:
+    """One object for equal scaffolds, so that comparing them costs nothing."""
+    return scaffold
+
+
+_same(DEEP_RESEARCH.scaffold)
+
+
 class Trajectory(Frozen):
     """One attempt at one question, from prompt to ending."""
 
     version: Annotated[int, Field(ge=TRAJECTORY_VERSION, le=TRAJECTORY_VERSION)] = TRAJECTORY_VERSION
     question: Text
     answer_format: AnswerFormat = AnswerFormat.LONG
+    scaffold: Annotated[
+        Scaffold, AfterValidator(_same), Field(exclude_if=lambda scaffold: scaffold is DEEP_RESEARCH.scaffold)
+    ] = DEEP_RESEARCH.scaffold
+    """The stages and tags that it was written in. A record leaves it out where they are those of deep research."""
     segments: tuple[Segment, ...]
     ending: Ending | None = None
     """The ending is None while the episode runs, or if a file does not say."""

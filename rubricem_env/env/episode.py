@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import (
     Ending,
@@ -30,6 +31,7 @@ from rubricem_env.domain.trajectory import (
     ToolResult,
     Trajectory,
 )
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
 from rubricem_env.scaffold.turn import Turn
@@ -80,10 +82,12 @@ class EpisodeLimits(Settings):
 
 NO_ACTION_NOTICE = (
     "Your turn ended without an action. End each turn with exactly one tool call, "
-    '<call_tool name="...">query</call_tool>, or with <answer>...</answer>.'
+    '<call_tool name="...">query</call_tool>, or with <{answer}>...</{answer}>.'
 )
+NO_ANSWER_NOTICE = "Your turn ended without <{answer}>...</{answer}>. Write it, and stop."
+"""The same where there are no tools."""
 INCOMPLETE_CALL_NOTICE = (
-    'The call was not made: it names no tool or has no query. Write <call_tool name="google_search">query</call_tool>.'
+    'The call was not made: it names no tool or has no query. Write <call_tool name="{tool}">query</call_tool>.'
 )
 BUDGET_USED_NOTICE = "This was your last tool call: the budget is used. Review what you have and answer."
 OVER_BUDGET_NOTICE = "The call was not made: the budget of tool calls is used. Review what you have and answer."
@@ -119,9 +123,11 @@ class Episode:
         limits: EpisodeLimits | None = None,
         count_tokens: TokenCount = estimate_tokens,
         seed: int | None = None,
+        scaffold: Scaffold = DEFAULT,
     ) -> None:
         """`count_tokens` is the policy's own; without it all limits in tokens are estimates."""
         self.query = query
+        self.scaffold = scaffold
         self.limits = limits or EpisodeLimits()
         self.ending: Ending | None = None
         self.calls_used = 0
@@ -130,7 +136,7 @@ class Episode:
         self._seed = seed
         self._segments = [Segment(origin=Origin.PROMPT, text=query.question if prompt is None else prompt)]
         self._turns: list[Turn] = []
-        self._rules = TurnRules()
+        self._rules = TurnRules(scaffold)
         self._violations: list[Violation] = []
         """Of the first `_num_checked` turns."""
         self._num_checked = 0
@@ -164,6 +170,7 @@ class Episode:
         return Trajectory(
             question=self.query.question,
             answer_format=self.query.answer_format,
+            scaffold=self.scaffold,
             segments=tuple(self._segments),
             ending=self.ending,
             seed=self._seed,
@@ -191,7 +198,7 @@ class Episode:
         if self._pending is not None:
             raise UsageError(f"the episode waits for the result of {self._pending.name!r}; call observe() first.")
         segment = Segment(origin=Origin.POLICY, text=text)
-        turn = parse_turn(segment.text, len(self._turns) + 1)
+        turn = parse_turn(segment.text, len(self._turns) + 1, self.scaffold)
         kept, cut = turn.text[: turn.end], turn.text[turn.end :]
         self._segments.append(Segment(origin=Origin.POLICY, text=kept, cut=cut, thought=thought))
         self._turns.append(turn._replace(text=kept))
@@ -216,6 +223,7 @@ class Episode:
             notices=self._notices(call),
             caps=self.limits.observation,
             count_tokens=self._count_tokens,
+            scaffold=self.scaffold,
         )
         self._snippets_shown += len(snippet_ids)
         record = Observation(
@@ -249,13 +257,16 @@ class Episode:
             self._idle_turns += 1
             if self._idle_turns >= self.limits.max_idle_turns:
                 return self._finish(Ending.STALLED)
-            return self._show(render_notice(NO_ACTION_NOTICE), Observation())
+            notice = NO_ACTION_NOTICE if self.scaffold.calls_tools else NO_ANSWER_NOTICE
+            return self._show(render_notice(notice.format(answer=self.scaffold.answer_tag)), Observation())
         self._idle_turns = 0
         return self._reply_to_call(turn.call)
 
     def _reply_to_call(self, call: ToolCall) -> Reply:
         if not (call.name and call.query):
-            return self._show(render_notice(INCOMPLETE_CALL_NOTICE), Observation(call=call))
+            return self._show(
+                render_notice(INCOMPLETE_CALL_NOTICE.format(tool=self.scaffold.tools[0])), Observation(call=call)
+            )
         if self.calls_left == 0:
             self._refused_calls += 1
             if self._refused_calls > 1:

@@ -7,11 +7,12 @@ import gymnasium
 
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.render import render_ansi
 from rubricem_env.env.reset_options import choose_query
-from rubricem_env.env.rewards import Payments, RewardMode, Scorer
+from rubricem_env.env.rewards import RewardMode, Scorer
 from rubricem_env.env.spec import Prompt, check_render_mode, kind_of, make_env_spec, question_prompt
 from rubricem_env.env.step import cut_short, take_step
 from rubricem_env.env.text_space import AnyText
@@ -22,7 +23,7 @@ Info = dict[str, Any]
 
 
 class DeepResearchEnv(gymnasium.Env[str, str]):
-    """A deep research episode as a Gymnasium environment.
+    """A deep research episode as a Gymnasium environment; with another stage set, an episode of another task.
 
     An action is one emission of the policy: it ends with a tool call or with the answer. The observation is what the
     policy reads next: the prompt after `reset`, the tool's output after a call, a notice after an invalid turn.
@@ -49,6 +50,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         scorer: Scorer | None = None,
         prompt: Prompt = question_prompt,
         count_tokens: TokenCount = estimate_tokens,
+        scaffold: StageSet | str = DEEP_RESEARCH,
         render_mode: str | None = None,
     ) -> None:
         self.env_spec = make_env_spec(
@@ -59,12 +61,13 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
             scorer=scorer,
             prompt=prompt,
             count_tokens=count_tokens,
+            scaffold=scaffold,
         )
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.observation_space = self.action_space = AnyText()
         self._episode: Episode | None = None
-        self._payments = Payments(reward)
+        self._payments = self.env_spec.payments()
         self._loop = LoopThread()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, Info]:
@@ -76,7 +79,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         query = choose_query(options or {}, self.env_spec.queries, self.np_random)
         prompt = self.env_spec.prompt(query)
         self._episode = self.env_spec.open_episode(query, prompt, seed=seed)
-        self._payments = Payments(self.env_spec.reward)
+        self._payments = self.env_spec.payments()
         return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:

@@ -9,17 +9,17 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.episode import Episode
-from rubricem_env.scaffold.grammar import PLAN
+from rubricem_env.scaffold.grammar import DEFAULT
 
 RewardMode = Literal["none", "answer", "stagewise"]
 """What `step` returns as reward.
 
-none: always 0.0, because the judge works on finished groups, outside the environment. answer: the Answer stage's score
+none: always 0.0, because the judge works on finished groups, outside the environment. answer: the last stage's score
 on the last step. stagewise: each stage's score on the step that closes it: the plan's at once, the others' on the last
 step.
 """
@@ -192,31 +192,38 @@ class Payout(NamedTuple):
 
     judgement: Judgement | None = None
     """The judgement with the scores of the stages; None where the step pays nothing."""
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[str, ...] = ()
     """The stages that the step pays."""
 
 
-def stages_of(mode: RewardMode) -> tuple[Stage, ...]:
+def stages_of(mode: RewardMode, scaffold: Scaffold = DEFAULT) -> tuple[str, ...]:
     """The stages that a whole episode is paid for."""
-    return {"none": (), "answer": (Stage.ANSWER,), "stagewise": STAGES}[mode]
+    return {"none": (), "answer": scaffold.names[-1:], "stagewise": scaffold.names}[mode]
 
 
-def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> tuple[Stage, ...]:
+def stages_to_score(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> tuple[str, ...]:
     """The stages that this step pays to an episode that is alone with its question; empty where it pays nothing.
 
-    The Plan stage is the first plan before any search. It is paid on the step that writes it, the rest on the last
-    step. With a scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's
-    plans.
+    A stage that its block closes, such as Plan, is paid on the step that writes it, the rest on the last step. With a
+    scorer that gathers a group, all stages are paid on the last step: a plan is judged beside its group's plans.
     """
-    whole = stages_of(mode)
+    whole = stages_of(mode, episode.scaffold)
     if not whole or (isinstance(scorer, GatheringScorer) and scorer.group_size > 1):
         return whole if episode.is_over else ()
-    first = next((number for number, turn in enumerate(episode.turns, 1) if turn.call or turn.first(PLAN)), 0)
-    plan_turn = first if first and episode.turns[first - 1].first(PLAN) is not None else 0
-    is_last = plan_turn == len(episode.turns)
+    written = {stage: _turn_that_closes(episode, stage) for stage in whole}
+    number = len(episode.turns)
     if episode.is_over:
-        return tuple(stage for stage in whole if stage is not Stage.PLAN or not plan_turn or is_last)
-    return (Stage.PLAN,) if Stage.PLAN in whole and plan_turn and is_last else ()
+        return tuple(stage for stage in whole if written[stage] in (0, number))
+    return tuple(stage for stage in whole if written[stage] == number)
+
+
+def _turn_that_closes(episode: Episode, stage: str) -> int:
+    """The number of the turn whose block closes the stage; 0 where none does before the first tool call."""
+    block = episode.scaffold.form(stage).ends_with
+    if block is None:
+        return 0
+    first = next((number for number, turn in enumerate(episode.turns, 1) if turn.call or turn.first(block)), 0)
+    return first if first and episode.turns[first - 1].first(block) is not None else 0
 
 
 async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) -> Payout:
@@ -233,12 +240,13 @@ async def score_step(episode: Episode, mode: RewardMode, scorer: Scorer | None) 
 class Payments:
     """What one episode has been paid so far. No stage is paid twice."""
 
-    def __init__(self, mode: RewardMode) -> None:
-        self._stages = stages_of(mode)
-        self._outcomes: dict[Stage, StageScore | Unscored] = {}
+    def __init__(self, mode: RewardMode, scaffold: Scaffold = DEFAULT) -> None:
+        self._stages = stages_of(mode, scaffold)
+        self._all_stages = scaffold.names
+        self._outcomes: dict[str, StageScore | Unscored] = {}
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[str, ...]:
         """The stages that have been paid."""
         return tuple(self._outcomes)
 
@@ -253,21 +261,21 @@ class Payments:
 
     def info(self) -> Mapping[str, float | str | None]:
         """`score_info` of every stage that the mode pays; one that was not paid yet is unscored as "not_asked"."""
-        return score_info(Judgement.of(self._outcomes), self._stages)
+        return score_info(Judgement.of(self._outcomes, self._all_stages), self._stages)
 
 
-def step_reward(judgement: Judgement | None, stages: tuple[Stage, ...]) -> float:
+def step_reward(judgement: Judgement | None, stages: tuple[str, ...]) -> float:
     """The sum of the scores. A missing score adds nothing; `info` gives the reason."""
     return sum((judgement.score(stage) or 0.0 for stage in stages), 0.0) if judgement is not None else 0.0
 
 
-def score_info(judgement: Judgement | None, stages: tuple[Stage, ...]) -> dict[str, float | str | None]:
+def score_info(judgement: Judgement | None, stages: tuple[str, ...]) -> dict[str, float | str | None]:
     """`score_<stage>` as a number or None, and `unscored_<stage>` as the reason or None, for the stages paid out."""
     info: dict[str, float | str | None] = {}
     if judgement is None:
         return info
     for stage in stages:
         outcome = judgement.outcome(stage)
-        info[f"score_{stage.value}"] = outcome.score if isinstance(outcome, StageScore) else None
-        info[f"unscored_{stage.value}"] = outcome.reason if isinstance(outcome, Unscored) else None
+        info[f"score_{stage}"] = outcome.score if isinstance(outcome, StageScore) else None
+        info[f"unscored_{stage}"] = outcome.reason if isinstance(outcome, Unscored) else None
     return info

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import Episode, EpisodeLimits
-from rubricem_env.env.rewards import RewardMode, Scorer, check_reward
+from rubricem_env.env.rewards import Payments, RewardMode, Scorer, check_reward
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.render import TokenCount, estimate_tokens
 from rubricem_env.world.offline import offline_queries, shipped_toolbox
@@ -36,9 +37,22 @@ class EnvSpec(NamedTuple):
     system: str = ""
     """The rules of the scaffold, as a system message before the prompt; the adapters of chat libraries send it."""
 
+    stage_set: StageSet = DEEP_RESEARCH
+
+    def payments(self) -> Payments:
+        """The payments of a new episode."""
+        return Payments(self.reward, self.stage_set.scaffold)
+
     def open_episode(self, query: Query, prompt: str | None, *, seed: int | None = None) -> Episode:
         """A new episode within the limits."""
-        return Episode(query, prompt=prompt, limits=self.limits, count_tokens=self.count_tokens, seed=seed)
+        return Episode(
+            query,
+            prompt=prompt,
+            limits=self.limits,
+            count_tokens=self.count_tokens,
+            seed=seed,
+            scaffold=self.stage_set.scaffold,
+        )
 
     def query(self, key: str) -> Query:
         """A question by its key, which names it in a library's data sets.
@@ -65,11 +79,12 @@ def make_env_spec(
     prompt: Prompt = question_prompt,
     count_tokens: TokenCount = estimate_tokens,
     system: str = "",
+    scaffold: StageSet | str = DEEP_RESEARCH,
 ) -> EnvSpec:
     """An environment's spec; the defaults are the shipped almanac, the paper's limits and no reward.
 
     Raises:
-        ConfigError: the reward mode is unknown, or needs a scorer.
+        ConfigError: the reward mode is unknown, or needs a scorer; or there is no such stage set.
         UsageError: another argument is not of its kind.
     """
     check_reward(reward, scorer)
@@ -104,6 +119,7 @@ def make_env_spec(
         checked,
         count_tokens,
         system,
+        scaffold if isinstance(scaffold, StageSet) else read_stage_set(scaffold),
     )
 
 

@@ -66,7 +66,7 @@ async def take_step(
     payments: Payments | None = None,
 ) -> StepOutcome:
     """One step of one episode, with its reward. `payments` are those of the episode's earlier steps."""
-    payments = payments or Payments(mode)
+    payments = payments or Payments(mode, episode.scaffold)
     reply = await advance(episode, toolbox, text)
     reward = step_reward(*payments.pay(await score_step(episode, mode, scorer)))
     return step_outcome(episode, reply, reward=reward, scores=payments.info())

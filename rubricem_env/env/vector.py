@@ -15,22 +15,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from rubricem_env.concurrency import LoopThread
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.render import render_ansi
 from rubricem_env.env.reset_options import choose_query
-from rubricem_env.env.rewards import (
-    Payments,
-    Payout,
-    RewardMode,
-    Scorer,
-    score_with,
-    stages_of,
-    stages_to_score,
-    step_reward,
-)
+from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_with, stages_of, stages_to_score, step_reward
 from rubricem_env.env.spec import Prompt, check_render_mode, make_env_spec, question_prompt
 from rubricem_env.env.step import StepOutcome, advance, step_outcome
 from rubricem_env.env.text_space import AnyText
@@ -67,6 +58,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         scorer: Scorer | None = None,
         prompt: Prompt = question_prompt,
         count_tokens: TokenCount = estimate_tokens,
+        scaffold: StageSet | str = DEEP_RESEARCH,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
@@ -80,6 +72,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             scorer=scorer,
             prompt=prompt,
             count_tokens=count_tokens,
+            scaffold=scaffold,
         )
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
@@ -87,7 +80,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._episodes: list[Episode | None] = [None] * num_envs
-        self._payments = [Payments(reward) for _ in range(num_envs)]
+        self._payments = [self.env_spec.payments() for _ in range(num_envs)]
         self._loop = LoopThread()
 
     def reset(
@@ -107,7 +100,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
                 query = choose_query(options, self.env_spec.queries, rng)
                 prompt = self.env_spec.prompt(query)
                 self._episodes[index] = self.env_spec.open_episode(query, prompt, seed=given)
-                self._payments[index] = Payments(self.env_spec.reward)
+                self._payments[index] = self.env_spec.payments()
                 info = {"query_key": query.key, "answer_format": query.answer_format.value}
                 infos = self._add_info(infos, info, index)
             observations.append(self.env_spec.prompt(self._episode(index).query))
@@ -120,10 +113,10 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         infos: Infos = {}
         for index, outcome in enumerate(outcomes):
             infos = self._add_info(infos, outcome.info, index)
-        for stage in stages_of(self.env_spec.reward):
-            scores = [outcome.info[f"score_{stage.value}"] for outcome in outcomes]
-            infos[f"score_{stage.value}"] = np.array(scores, dtype=np.float64)  # None becomes NaN
-            infos[f"_score_{stage.value}"] = np.array([stage in payout.stages for payout in paid], dtype=np.bool_)
+        for stage in stages_of(self.env_spec.reward, self.env_spec.stage_set.scaffold):
+            scores = [outcome.info[f"score_{stage}"] for outcome in outcomes]
+            infos[f"score_{stage}"] = np.array(scores, dtype=np.float64)  # None becomes NaN
+            infos[f"_score_{stage}"] = np.array([stage in payout.stages for payout in paid], dtype=np.bool_)
         return (
             tuple(outcome.observation for outcome in outcomes),
             np.array([outcome.reward for outcome in outcomes], dtype=np.float64),
@@ -184,15 +177,16 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
                 payouts[index] = self._payments[index].pay(Payout(judgement, stages))
         return payouts
 
-    def _due(self, episodes: Sequence[Episode]) -> Iterator[tuple[list[int], tuple[Stage, ...]]]:
+    def _due(self, episodes: Sequence[Episode]) -> Iterator[tuple[list[int], tuple[str, ...]]]:
         """The indices of the episodes that are judged together now, with the stages that are paid."""
+        scaffold = self.env_spec.stage_set.scaffold
         groups: dict[str, list[int]] = defaultdict(list)
         for index, episode in enumerate(episodes):
-            if Stage.ANSWER not in self._payments[index].stages:
+            if scaffold.last not in self._payments[index].stages:
                 groups[episode.query.key].append(index)
         for group in groups.values():
             if all(episodes[index].is_over for index in group):
-                stages = stages_of(self.env_spec.reward)
+                stages = stages_of(self.env_spec.reward, scaffold)
             else:
                 alone = episodes[group[0]] if len(group) == 1 else None
                 stages = () if alone is None else stages_to_score(alone, self.env_spec.reward, self.env_spec.scorer)

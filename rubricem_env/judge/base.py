@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Rubric, RubricScore
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.judge.rubrics.rubric_set import RubricSet
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 _NONE: Mapping[str, RubricScore] = MappingProxyType({})
@@ -25,6 +26,11 @@ class Contrast(NamedTuple):
     step: int = 0
     seed: int = 0
     """The seed of the order in which the attempts are shown."""
+
+    @property
+    def scaffold(self) -> Scaffold:
+        """The scaffold that the attempts were written by."""
+        return self.trajectories[0].scaffold if self.trajectories else DEFAULT
 
 
 class Proposal(NamedTuple):
@@ -69,6 +75,6 @@ class Judge(Protocol):
     async def score(self, request: ScoringRequest) -> ScoringResult: ...
 
 
-def present_stages(parsed: ParsedTrajectory) -> tuple[Stage, ...]:
+def present_stages(parsed: ParsedTrajectory) -> tuple[str, ...]:
     """The stages that happened."""
-    return tuple(stage for stage in STAGES if parsed.happened(stage))
+    return tuple(stage for stage in parsed.stages if parsed.happened(stage))

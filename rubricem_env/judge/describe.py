@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import StageScore, Unscored
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement
 from rubricem_env.judge.rubrics.rubric_set import RubricSet
@@ -34,6 +33,7 @@ def describe_group(judged: GroupJudgement, names: Sequence[str], *, rubrics: Rub
 
 def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[str, Any]:
     """Each stage with its score or why it has none, and one row for each scored rubric."""
+    stages = rollout.judgement.stages
     rubric_scores = {score.rubric_id: score for score in rollout.rubric_scores}
     criteria = [
         {
@@ -42,11 +42,11 @@ def describe_rollout(judged: GroupJudgement, rollout: RolloutJudgement) -> dict[
             "justification": rubric_scores[rubric.id].justification,
             **({"scores": list(rubric_scores[rubric.id].scores)} if rubric_scores[rubric.id].scores else {}),
         }
-        for rubric in sorted(judged.rubrics, key=lambda rubric: STAGES.index(rubric.stage))
+        for rubric in sorted(judged.rubrics, key=lambda rubric: stages.index(rubric.stage))
         if rubric.id in rubric_scores
     ]
     return {
-        "stages": {stage.value: _describe_stage(rollout.judgement.outcome(stage)) for stage in STAGES},
+        "stages": {stage: _describe_stage(rollout.judgement.outcome(stage)) for stage in stages},
         "criteria": criteria,
         "answer_only": rollout.is_answer_only,
         "failure": rollout.failure or None,

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored, UnscoredReason
 
@@ -36,20 +36,20 @@ def fill_failed_stages(judgement: Judgement) -> Judgement:
     Missing stages and stages without rubrics stay as they are. Nothing changes where the answer itself is missing or
     unscored: the 0 of a missing answer is no judge's score.
     """
-    failed = [stage for stage in STAGES if _absence(judgement, stage) == "judge_failed"]
-    answer = judgement.answer
+    failed = [stage for stage in judgement.stages if _absence(judgement, stage) == "judge_failed"]
+    answer = judgement.outcome(judgement.last)
     if not failed or not isinstance(answer, StageScore) or answer.missing:
         return judgement
-    return judgement.model_copy(update=dict.fromkeys(map(str, failed), StageScore(score=answer.score)))
+    return judgement.replaced(dict.fromkeys(failed, StageScore(score=answer.score)))
 
 
 def is_valid(judgement: Judgement) -> bool:
     """Whether the rollout may enter group statistics and the loss: no scoring failed, or the answer has a score."""
     filled = fill_failed_stages(judgement)
-    return not any(_absence(filled, stage) == "judge_failed" for stage in STAGES)
+    return not any(_absence(filled, stage) == "judge_failed" for stage in filled.stages)
 
 
-def _absence(judgement: Judgement, stage: Stage) -> UnscoredReason | None:
+def _absence(judgement: Judgement, stage: str) -> UnscoredReason | None:
     outcome = judgement.outcome(stage)
     return outcome.reason if isinstance(outcome, Unscored) else None
 
@@ -64,7 +64,7 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
     Raises:
         UsageError: the judge was not asked for an answer.
     """
-    absences = [_absence(judgement, Stage.ANSWER) for judgement in judgements]
+    absences = [_absence(judgement, judgement.last) for judgement in judgements]
     if "not_asked" in absences:
         raise UsageError(
             f"rollout {absences.index('not_asked') + 1} of {len(absences)} has no answer score because "
@@ -74,12 +74,14 @@ def group_scores(judgements: Sequence[Judgement], fallback: Fallback = "mean") -
     valid = np.array([is_valid(judgement) for judgement in judgements], dtype=bool)
     if fallback == "broadcast":
         judgements = [fill_failed_stages(judgement) for judgement in judgements]
-    rows = [[(judgement.score(stage), _absence(judgement, stage)) for stage in STAGES] for judgement in judgements]
-    shape = (len(judgements), len(STAGES))
+    rows = [
+        [(judgement.score(stage), _absence(judgement, stage)) for stage in judgement.stages] for judgement in judgements
+    ]
+    shape = (len(judgements), len(judgements[0].stages) if judgements else len(STAGES))
     scores = np.array([[score or 0.0 for score, _ in row] for row in rows], dtype=np.float64).reshape(shape)
     scored = np.array([[why != "judge_failed" for _, why in row] for row in rows], dtype=bool).reshape(shape)
-    for stage in STAGES:
-        if any(row[stage.position][1] in ("no_rubric", "not_asked") for row in rows):
-            scores[:, stage.position] = 0.0
-            scored[:, stage.position] = True
+    for column in range(shape[1]):
+        if any(row[column][1] in ("no_rubric", "not_asked") for row in rows):
+            scores[:, column] = 0.0
+            scored[:, column] = True
     return GroupScores(scores, valid, scored)

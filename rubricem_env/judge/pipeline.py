@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import StrictInt, TypeAdapter
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
-from rubricem_env.domain.base import STAGES
-from rubricem_env.domain.errors import JudgeError, UsageError
+from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Unscored
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult, present_stages
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.injections import find_injections
@@ -36,7 +36,14 @@ class StepJudge:
     The finished groups of the step are kept by query key: `judge_step` of the same step does not judge them again.
     """
 
-    def __init__(self, judge: Judge, buffer: RubricBuffer, *, settings: JudgeSettings | None = None) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        buffer: RubricBuffer,
+        *,
+        settings: JudgeSettings | None = None,
+        stage_set: StageSet = DEEP_RESEARCH,
+    ) -> None:
         if isinstance(judge, type) or not hasattr(judge, "propose"):
             kind = judge.__name__ if isinstance(judge, type) else type(judge).__name__
             raise UsageError(
@@ -50,6 +57,13 @@ class StepJudge:
         self.judge = judge
         self.buffer = buffer
         self.settings = settings or JudgeSettings()
+        self.stage_set = stage_set
+        self._caps = {**stage_set.caps, **self.settings.caps}
+        if len(self._caps) > len(stage_set.caps):
+            unknown = next(stage for stage in self._caps if stage not in stage_set.caps)
+            raise ConfigError(
+                f"JudgeSettings has a cap of the stage {unknown!r}; the stages are {', '.join(stage_set.caps)}."
+            )
         self._step = 0
         self._finished: dict[str, GroupJudgement] = {}
 
@@ -96,6 +110,7 @@ class StepJudge:
     async def judge_group(self, group: Group, *, step: int) -> GroupJudgement:
         """Propose, score, retire. The buffer changes once, after all calls."""
         settings = self.settings
+        self._refuse_other_stages(group)
         async with self.buffer.editing(group.key) as known:
             rubrics, proposal = await self._propose(group, known, step=step)
             rng = open_generator(settings.seed, step, group.key, "dropout")
@@ -121,7 +136,7 @@ class StepJudge:
                             scores[score.rubric_id].append(score.score)
                 pruned = rubrics.pruned(
                     scores,
-                    caps=settings.caps,
+                    caps=self._caps,
                     step=step,
                     archive_limit=settings.archive_limit,
                     retires_flat=settings.retires_flat,
@@ -137,6 +152,17 @@ class StepJudge:
             proposal_failure=proposal.failure,
             refused=proposal.refused,
         )
+
+    def _refuse_other_stages(self, group: Group) -> None:
+        """A judge knows the stages of one set; an attempt in others would be scored by questions that are not its."""
+        scaffold = self.stage_set.scaffold
+        for parsed in group.trajectories:
+            if parsed.scaffold != scaffold:
+                raise UsageError(
+                    f"the attempt was written in the stages {', '.join(parsed.stages)} of {parsed.scaffold.name!r}; "
+                    f"this judge knows those of {scaffold.name!r}. Give the judge the stage set of the attempt "
+                    "(`scaffold:`, or --scaffold)."
+                )
 
     def state_dict(self) -> dict[str, Any]:
         """The buffer and the finished groups of the step. They agree at any time, also while a step is judged."""
@@ -188,9 +214,14 @@ class StepJudge:
             rubric_scores=result.rubric_scores,
             failure=result.failure,
             proposal_failure=proposal_failure,
+            stages=self.stage_set.scaffold.names,
         )
         failed = next(
-            (outcome for outcome in map(judgement.outcome, STAGES) if isinstance(outcome, Unscored) and outcome.detail),
+            (
+                outcome
+                for outcome in map(judgement.outcome, judgement.stages)
+                if isinstance(outcome, Unscored) and outcome.detail
+            ),
             None,
         )
         return RolloutJudgement(

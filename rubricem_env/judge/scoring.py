@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Judgement, Rubric, RubricScore, StageScore, Unscored
 from rubricem_env.domain.scale import FULL_SCORE
 
@@ -43,24 +43,25 @@ def score_stage(
 
 
 def score_trajectory(
-    present: Iterable[Stage],
+    present: Iterable[str],
     rubrics: Sequence[Rubric],
     *,
     rubric_scores: Mapping[str, RubricScore],
     failure: str = "",
     proposal_failure: str = "",
+    stages: Sequence[str] = STAGES,
 ) -> Judgement:
     """Every stage's outcome: scored where it is present, 0 where it is missing.
 
     Where proposing failed there are no new rubrics (paper, section C.4): a stage without older ones has no rubric. With
     no rubric at any stage there is nothing to score by, and the judge failed.
     """
-    outcomes: dict[Stage, StageScore | Unscored] = dict.fromkeys(STAGES, MISSING)
+    outcomes: dict[str, StageScore | Unscored] = dict.fromkeys(map(str, stages), MISSING)
     unproposed = Unscored(
         reason="no_rubric" if rubrics else "judge_failed", detail=f"no rubric could be proposed: {proposal_failure}"
     )
     for stage in present:
-        own = [rubric for rubric in rubrics if rubric.stage is stage]
+        own = [rubric for rubric in rubrics if rubric.stage == stage]
         is_unproposed = not own and proposal_failure
         outcomes[stage] = unproposed if is_unproposed else score_stage(own, rubric_scores, failure=failure)
-    return Judgement.of(outcomes)
+    return Judgement.of(outcomes, stages)

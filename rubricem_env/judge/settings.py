@@ -1,5 +1,7 @@
 """How a step is judged: caps of rubrics, dropout, and when the step stops."""
 
+from pydantic import Field
+
 from rubricem_env.domain.base import Count, UnitScore
 from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.rubrics.rubric_set import StageCaps
@@ -8,7 +10,8 @@ from rubricem_env.judge.rubrics.rubric_set import StageCaps
 class JudgeSettings(Settings):
     """How rubrics are kept, and when a step is stopped. The defaults are the paper's."""
 
-    caps: StageCaps = StageCaps()
+    caps: StageCaps = Field(default_factory=dict)
+    """The most active rubrics of a stage, by its name; else 3 of plan, 2 of research, 2 of review and 3 of answer."""
     retires_flat: bool = True
     """Retire an active rubric that gave all attempts of its group one score, below the caps too. false leaves it until
     the caps cut it: then the caps alone retire, as in the paper's section C.4.

@@ -114,7 +114,7 @@ def note_scores(judged: Any, rubrics: Iterable[Rubric], rubric_scores: Mapping[s
     """An event for each rubric that was scored, by its stage and id; its words may quote text."""
     for rubric in rubrics:
         if judged is not None and (rubric_score := rubric_scores.get(rubric.id)) is not None:
-            name = f"{rubric.stage.value} {rubric.id}"
+            name = f"{rubric.stage} {rubric.id}"
             attributes = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": rubric_score.score}
             judged.add_event("gen_ai.evaluation.result", attributes)
 

@@ -10,12 +10,22 @@ lookalike letters and invisible characters hide nothing.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from rubricem_env.domain.scaffold import KEPT_TAGS, Scaffold
 from rubricem_env.scaffold.addresses import decoded, find_address
 from rubricem_env.scaffold.copies import ShownText
 from rubricem_env.scaffold.folding import fold
-from rubricem_env.scaffold.grammar import RESERVED
+from rubricem_env.scaffold.grammar import (
+    CALL_TOOL,
+    DEFAULT,
+    MAX_SCAFFOLDS,
+    SNIPPET,
+    TOOL_OUTPUT,
+    alternatives,
+    grammar_of,
+)
 from rubricem_env.scaffold.speech import find_foreign, find_misplaced, find_speech
 from rubricem_env.scaffold.unseen import find_unseen
 from rubricem_env.scaffold.untrusted import neutralize
@@ -49,14 +59,22 @@ _KEY = re.compile(
     r"|\b[rsp]k_(?:live|test)_\w{10,}|\b(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{32,}"
 )
 _MARKUP = re.compile(r"</?[a-z][\w:-]*(?:\s[^<>]*)?/?>|<!--|<!\[|<<<|>>>|!?\[[^\]\n]{0,200}\]\([^)\n]{1,500}\)", _FLAGS)
-_NAMES = "|".join(sorted(RESERVED, key=len, reverse=True))
-_ODD_BRACKETS = re.compile(rf"[⟨〈《‹«˂]\s*/?\s*(?:{_NAMES})\s*[⟩〉》›»˃]", _FLAGS)
-_WRITTEN_TAGS = (
-    "answer|think|cite|review|structured_plan|rubric|research_plan|deep_analysis|state_evaluation|rubric_review"
-    "|writing_plan"
-)
-_MENTION = re.compile(rf"(?<=[\w,;:] )[`\"']?</?(?:{_WRITTEN_TAGS})>[`\"']?(?=[ ,.;:)]|$)")
-"""The bare name of a tag in a sentence: after a word, and before a space or a stop."""
+_WRITTEN_BY_OTHERS = frozenset({CALL_TOOL, TOOL_OUTPUT, SNIPPET, *KEPT_TAGS})
+
+
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _odd_brackets(scaffold: Scaffold) -> re.Pattern[str]:
+    names = alternatives(grammar_of(scaffold).reserved)
+    return re.compile(rf"[⟨〈《‹«˂]\s*/?\s*(?:{names})\s*[⟩〉》›»˃]", _FLAGS)
+
+
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _mention(scaffold: Scaffold) -> re.Pattern[str]:
+    """The bare name of a tag in a sentence: after a word, and before a space or a stop."""
+    names = "|".join(name for name in grammar_of(scaffold).roles if name not in _WRITTEN_BY_OTHERS)
+    return re.compile(rf"(?<=[\w,;:] )[`\"']?</?(?:{names})>[`\"']?(?=[ ,.;:)]|$)")
+
+
 _TOKEN_NAMES = re.compile(r"(?<=[\w,;:] )[`\"']?</?(?:pad|s|bos|eos|unk|mask|cls|sep)>[`\"']?(?=[ ,.;:)]|$)")
 _MACHINE_CALL = re.compile(
     r"[\"'](?:name|tool|tool_name|function|arguments|parameters|tool_calls?)[\"']\s*:"
@@ -66,33 +84,35 @@ _MACHINE_CALL = re.compile(
 )
 
 
-def find_markup(text: str, *, allows_mentions: bool) -> str | None:
+def find_markup(text: str, *, allows_mentions: bool, scaffold: Scaffold = DEFAULT) -> str | None:
     """A tag of ours in any disguise that the scaffold knows, a chat special, or anything else that looks like a tag.
 
     A sentence may name a token of a tokenizer, and a lesson a tag that attempts are written with, each in its plain
     form.
     """
-    text = _TOKEN_NAMES.sub("TOKEN", _MENTION.sub("TAG", text) if allows_mentions else text)
+    text = _TOKEN_NAMES.sub("TOKEN", _mention(scaffold).sub("TAG", text) if allows_mentions else text)
     for form in (text, fold(text), decoded(text)):
-        defused = neutralize(form)
+        defused = neutralize(form, scaffold)
         if defused != form:
             at = next(
                 index for index, (before, after) in enumerate(zip(form, defused, strict=False)) if before != after
             )
             return form[max(0, at - 1) : at + 30]
     folded = " ".join(fold(text).split())
-    match = _MARKUP.search(folded) or _ODD_BRACKETS.search(folded)
+    match = _MARKUP.search(folded) or _odd_brackets(scaffold).search(folded)
     return match and match[0]
 
 
-def find_fault(text: str, kind: Kind, *, shown: ShownText | None = None, question: str = "") -> Fault | None:
+def find_fault(
+    text: str, kind: Kind, *, shown: ShownText | None = None, question: str = "", scaffold: Scaffold = DEFAULT
+) -> Fault | None:
     """Why the text may not be remembered, or None. `shown` is what tools have shown, None where that is not known."""
     folded = " ".join(fold(text).split())
     checks: Sequence[tuple[FaultCode, str, Callable[[], str | None]]] = (
         ("unseen", "holds a character that nobody sees", lambda: find_unseen(text)),
         ("address", "holds an address", lambda: find_address(text, shown)),
         ("key", "holds what looks like a key", lambda: _first(_KEY, folded)),
-        ("markup", "holds markup", lambda: find_markup(text, allows_mentions=kind == "lesson")),
+        ("markup", "holds markup", lambda: find_markup(text, allows_mentions=kind == "lesson", scaffold=scaffold)),
         ("tool_call", "holds the syntax of a tool call", lambda: _first(_MACHINE_CALL, folded)),
     )
     for code, sentence, find in checks:

@@ -47,6 +47,6 @@ def unfounded_claims(parsed: ParsedTrajectory) -> tuple[str, ...]:
             claims.append(
                 f"observation {number} claims a call that the policy did not write: {seen.call.query[:80]!r}."
             )
-        if not is_inert(segment.text):
+        if not is_inert(segment.text, parsed.scaffold):
             claims.append(f"observation {number} holds tags that a tool's text cannot hold.")
     return tuple(claims)

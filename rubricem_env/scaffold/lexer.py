@@ -7,33 +7,27 @@ reported.
 """
 
 import re
-from collections.abc import Iterable
-from functools import cache
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from rubricem_env.domain.base import REPLACEMENT
-from rubricem_env.scaffold.grammar import CANONICAL, CITE, GRAMMAR, Role
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.scaffold.grammar import CITE, DEFAULT, MAX_SCAFFOLDS, Grammar, Role, alternatives, grammar_of
 from rubricem_env.scaffold.untrusted import GAP, spaced_names
 from rubricem_env.scaffold.violation import Code, Violation, violation
 
-_NAMES = "|".join(sorted(CANONICAL, key=len, reverse=True))
 _VALUE = r"""(?:"[^"<]{0,2000}+"|'[^'<]{0,2000}+'|[^\s"'<>][^\s<>]{0,2000}+)"""
 _ATTRIBUTES = rf"(?:\s{{1,16}}+[\w:.-]{{1,64}}+(?:\s{{0,4}}+=\s{{0,4}}+{_VALUE})?+){{0,16}}+\s{{0,16}}+/?"
-_WELL_FORMED = rf"<(/?)({_NAMES})(?![\w-])({_ATTRIBUTES})>"
 _FLAGS = re.ASCII | re.IGNORECASE  # ASCII: no Kelvin sign for k, no long s for s
 
 
 def _tag_pattern(names: Iterable[str]) -> re.Pattern[str]:
     """Tags of those names: attributes as written, well formed or, where quotes do not balance, anything short."""
-    longest_first = "|".join(sorted(names, key=len, reverse=True))
-    return re.compile(rf"<(/?)({longest_first})(?![\w-])(?:({_ATTRIBUTES})|([^<>]{{0,2000}}+))>", _FLAGS)
+    return re.compile(rf"<(/?)({alternatives(tuple(names))})(?![\w-])(?:({_ATTRIBUTES})|([^<>]{{0,2000}}+))>", _FLAGS)
 
 
-_TAG = _tag_pattern(CANONICAL)
-_STRUCTURE = _tag_pattern(name for name, canonical in CANONICAL.items() if canonical != CITE)
 _CITATION = _tag_pattern((CITE,))
-_DECIDED = re.compile(_WELL_FORMED, _FLAGS)
 _BEGINNING = re.compile(r"</?([a-z_]*)", _FLAGS)
 _ATTRIBUTE = re.compile(rf"([\w:.-]{{1,64}}+)(?:\s*=\s*({_VALUE}))?", _FLAGS)
 _LOOSE_ATTRIBUTE = re.compile(r"""([\w:.-]{1,64}+)\s*=\s*["']?([^"'<>]*)""", _FLAGS)
@@ -66,26 +60,80 @@ class Token(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Canonical, lower case and without attributes, as most tags are."""
-        return self.tag in _PLAIN
+        return len(self.tag) == len(self.name) + 2 + self.closing and self.written == self.name
 
 
-_PLAIN = MappingProxyType(
-    {f"<{slash}{name}>": (name, role, slash == "/") for name, role in GRAMMAR.items() for slash in ("", "/")}
-)
+class Lexer(NamedTuple):
+    """The patterns of a scaffold's tags."""
+
+    grammar: Grammar
+    tag: re.Pattern[str]
+    structure: re.Pattern[str]
+    """Any tag but a citation."""
+    decided: re.Pattern[str]
+    """A well-formed tag, which more text cannot change."""
+    plain: Mapping[str, tuple[str, Role, bool]]
+    """By tag as it is written, where it is plain: its name, its role, and whether it closes."""
+    character_tag: str
+    """What a character may begin that looks like `<`, to be a tag in disguise."""
+    false_tag: str
+
+    def token(self, match: re.Match[str], offset: int = 0) -> Token:
+        """The tag of a match; `offset` is where the searched text begins."""
+        tag = match[0]
+        start = match.start() + offset
+        plain = self.plain.get(tag)
+        if plain is not None:
+            name, role, closing = plain
+            return Token(name, role, tag, name, closing, False, "", True, start, start + len(tag))
+        slash, written, attributes, fallback = match.groups()
+        well_formed = attributes is not None
+        if not well_formed:
+            attributes = fallback
+        canonical, roles = self.grammar.canonical, self.grammar.roles
+        name = canonical.get(written) or canonical[written.lower()]
+        closing = slash == "/"
+        empty = not closing and attributes[-1:] == "/"
+        return Token(name, roles[name], tag, written, closing, empty, attributes, well_formed, start, start + len(tag))
 
 
-def find_tags(text: str) -> list[Token]:
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def lexer_of(scaffold: Scaffold) -> Lexer:
+    """The patterns of a scaffold, compiled once."""
+    grammar = grammar_of(scaffold)
+    canonical = grammar.canonical
+    names = grammar.alternatives
+    return Lexer(
+        grammar=grammar,
+        tag=_tag_pattern(canonical),
+        structure=_tag_pattern(name for name, meant in canonical.items() if meant != CITE),
+        decided=re.compile(rf"<(/?)({names})(?![\w-])({_ATTRIBUTES})>", _FLAGS),
+        plain={
+            f"<{slash}{name}>": (name, role, slash == "/")
+            for name, role in grammar.roles.items()
+            for slash in ("", "/")
+        },
+        character_tag=rf"{GAP}/?{GAP}(?:{spaced_names(canonical)})(?![\w-])",
+        false_tag=rf"<(?!/?(?:{names})(?![\w-])[^<>]*+>)",
+    )
+
+
+def find_tags(text: str, scaffold: Scaffold = DEFAULT) -> list[Token]:
     """Every tag of a whole text, in order."""
-    return [_token(match, 0) for match in _TAG.finditer(text)]
+    lexer = lexer_of(scaffold)
+    return [lexer.token(match) for match in lexer.tag.finditer(text)]
 
 
-def find_structure(text: str) -> list[Token]:
+def find_structure(text: str, scaffold: Scaffold = DEFAULT) -> list[Token]:
     """Every tag except citations, which can be many and do not affect the structure."""
-    return [_token(match, 0) for match in _STRUCTURE.finditer(text)]
+    lexer = lexer_of(scaffold)
+    return [lexer.token(match) for match in lexer.structure.finditer(text)]
 
 
 def find_citation_tags(text: str) -> list[Token]:
-    return [_token(match, 0) for match in _CITATION.finditer(text)]
+    """The citation tags of an answer, in a scaffold that has citations."""
+    token = lexer_of(DEFAULT).token
+    return [token(match) for match in _CITATION.finditer(text)]
 
 
 def parse_attributes(token: Token) -> tuple[dict[str, str], bool]:
@@ -112,27 +160,11 @@ def parse_attributes(token: Token) -> tuple[dict[str, str], bool]:
     return values, is_clean
 
 
-def _token(match: re.Match[str], offset: int) -> Token:
-    tag = match[0]
-    start = match.start() + offset
-    plain = _PLAIN.get(tag)
-    if plain is not None:
-        name, role, closing = plain
-        return Token(name, role, tag, name, closing, False, "", True, start, start + len(tag))
-    slash, written, attributes, fallback = match.groups()
-    well_formed = attributes is not None
-    if not well_formed:
-        attributes = fallback
-    name = CANONICAL.get(written) or CANONICAL[written.lower()]
-    closing = slash == "/"
-    empty = not closing and attributes[-1:] == "/"
-    return Token(name, GRAMMAR[name], tag, written, closing, empty, attributes, well_formed, start, start + len(tag))
-
-
 class Scanner:
     """Finds tags in text that arrives in pieces: any split gives the tokens of `find_structure` on the whole."""
 
-    def __init__(self) -> None:
+    def __init__(self, scaffold: Scaffold = DEFAULT) -> None:
+        self._lexer = lexer_of(scaffold)
         self._pending = ""
         self._offset = 0
 
@@ -142,29 +174,32 @@ class Scanner:
         if self._pending and "<" not in piece and ">" not in piece and len(text) <= MAX_TAG:
             self._pending = text  # still the same unfinished candidate: not looked at again before it can end
             return []
-        decided = _first_undecided(text)
-        tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(text, 0, decided)]
+        lexer = self._lexer
+        decided = _first_undecided(text, lexer)
+        tokens = [lexer.token(match, self._offset) for match in lexer.structure.finditer(text, 0, decided)]
         self._pending = text[decided:]
         self._offset += decided
         return tokens
 
     def close(self) -> list[Token]:
         """End of the text: return the tags in the text that was kept back."""
-        tokens = [_token(match, self._offset) for match in _STRUCTURE.finditer(self._pending)]
+        lexer = self._lexer
+        tokens = [lexer.token(match, self._offset) for match in lexer.structure.finditer(self._pending)]
         self._offset += len(self._pending)
         self._pending = ""
         return tokens
 
 
-def _first_undecided(text: str) -> int:
+def _first_undecided(text: str, lexer: Lexer) -> int:
     """Only the last `<` can still become a tag, or a longer one: every candidate ends before the next `<`."""
     last = text.rfind("<")
-    if last < 0 or len(text) - last > MAX_TAG or _DECIDED.match(text, last):
+    if last < 0 or len(text) - last > MAX_TAG or lexer.decided.match(text, last):
         return len(text)
+    canonical = lexer.grammar.canonical
     beginning = _BEGINNING.match(text, last)
     word = beginning[1].lower() if beginning else ""
     at_end = beginning is not None and beginning.end() == len(text)
-    can_be_a_tag = any(name.startswith(word) for name in CANONICAL) if at_end else word in CANONICAL
+    can_be_a_tag = any(name.startswith(word) for name in canonical) if at_end else word in canonical
     return last if can_be_a_tag else len(text)
 
 
@@ -173,19 +208,16 @@ _WIDE_CONTROL = "".join(map(chr, (*range(0x80, 0xA0), 0x200E, 0x200F, *range(0x2
 _BROKEN = re.compile(f"[\ud800-\udfff{REPLACEMENT}]")
 
 _CHARACTER_FLAGS = re.IGNORECASE | re.ASCII
-_BODY = rf"{GAP}/?{GAP}(?:{spaced_names(CANONICAL)})(?![\w-])"
-_CHARACTER_TAG = rf"/?(?:{'|'.join(sorted(CANONICAL, key=len, reverse=True))})(?![\w-])[^<>]*+>"
-_FALSE_TAG = rf"<(?!{_CHARACTER_TAG})"
 _LOOKALIKES = ("&lt;", *"\uff1c\ufe64\u2039")
 
 
 @cache
-def _false_tag(opener: str) -> re.Pattern[str]:
+def _false_tag(opener: str, body: str) -> re.Pattern[str]:
     """Compiled when first searched for, which is when the opener occurs in a text."""
-    return re.compile(opener + _BODY, _CHARACTER_FLAGS)
+    return re.compile(opener + body, _CHARACTER_FLAGS)
 
 
-def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violation]:
+def suspicious_characters(text: str, turn: int, *, tags: int = 0, scaffold: Scaffold = DEFAULT) -> list[Violation]:
     """One violation for each kind that occurs: broken Unicode, control characters, lookalike tags.
 
     `tags` is the number of known tags in the text; if that is every `<`, none of them is checked again.
@@ -200,17 +232,18 @@ def suspicious_characters(text: str, turn: int, *, tags: int = 0) -> list[Violat
     broken = None if text.isascii() else _BROKEN.search(text)
     if broken:
         violations.append(violation(Code.INVALID_UNICODE, turn, f"U+{ord(broken[0]):04X}", broken.start()))
-    lookalike = _find_lookalike(text, tags)
+    lookalike = _find_lookalike(text, tags, lexer_of(scaffold))
     if lookalike:
         violations.append(violation(Code.LOOKALIKE_TAG, turn, lookalike[0], lookalike.start()))
     return violations
 
 
-def _find_lookalike(text: str, tags: int) -> re.Match[str] | None:
+def _find_lookalike(text: str, tags: int, lexer: Lexer) -> re.Match[str] | None:
     """The first of the first kind that occurs."""
-    false_tag = _false_tag(_FALSE_TAG).search(text) if text.count("<") > tags else None
+    body = lexer.character_tag
+    false_tag = _false_tag(lexer.false_tag, body).search(text) if text.count("<") > tags else None
     if false_tag:
         return false_tag
     # A search for a literal is the cheapest.
     present = (opener for opener in _LOOKALIKES if opener in text)
-    return next((match for opener in present if (match := _false_tag(opener).search(text))), None)
+    return next((match for opener in present if (match := _false_tag(opener, body).search(text))), None)

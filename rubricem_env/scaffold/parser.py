@@ -2,21 +2,23 @@
 
 from collections.abc import Sequence
 
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.lexer import Scanner, Token, find_structure
 from rubricem_env.scaffold.regular_turn import read_regular_turn
 from rubricem_env.scaffold.turn import Turn
 from rubricem_env.scaffold.turn_reader import TurnReader
 
 
-def parse_turn(text: str, number: int = 1) -> Turn:
+def parse_turn(text: str, number: int = 1, scaffold: Scaffold = DEFAULT) -> Turn:
     """Read one emission; `number` is its number in the trajectory, from 1."""
-    return read_regular_turn(text, number) or read_any_turn(text, number)
+    return read_regular_turn(text, number, scaffold) or read_any_turn(text, number, scaffold)
 
 
-def read_any_turn(text: str, number: int = 1) -> Turn:
+def read_any_turn(text: str, number: int = 1, scaffold: Scaffold = DEFAULT) -> Turn:
     """Read any emission, tag by tag."""
-    reader = TurnReader(number)
-    return reader.finish(text, reader.take_all(find_structure(text)))
+    reader = TurnReader(number, scaffold)
+    return reader.finish(text, reader.take_all(find_structure(text, scaffold)))
 
 
 class EmissionStream:
@@ -25,9 +27,9 @@ class EmissionStream:
     A closing action tag inside a thought is not the end of the turn; stop strings cannot tell.
     """
 
-    def __init__(self, number: int = 1) -> None:
-        self._scanner = Scanner()
-        self._reader = TurnReader(number)
+    def __init__(self, number: int = 1, scaffold: Scaffold = DEFAULT) -> None:
+        self._scanner = Scanner(scaffold)
+        self._reader = TurnReader(number, scaffold)
         self._pieces: list[str] = []
 
     def feed(self, piece: str) -> Turn | None:

@@ -1,9 +1,13 @@
 """Reads a turn in the usual form with one regular expression."""
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, CITE, PLAN, REVIEW, SECTIONS, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.grammar import CALL_TOOL, CITE, DEFAULT, MAX_SCAFFOLDS, THINK, grammar_of
 from rubricem_env.scaffold.lexer import suspicious_characters
 from rubricem_env.scaffold.turn import Block, Turn
 
@@ -15,38 +19,54 @@ def _element(name: str, inner: str = _TEXT) -> str:
     return f"<{name}>(?P<{name}>{inner})</{name}>{_TEXT}"
 
 
-def _with_sections(name: str) -> str:
+def _with_sections(name: str, sections: tuple[str, ...]) -> str:
     """A block around its sections, each at most once and in order."""
-    return _element(name, _TEXT + "".join(f"(?:{_element(section)})?" for section in SECTIONS[name]))
+    return _element(name, _TEXT + "".join(f"(?:{_element(section)})?" for section in sections))
 
 
 _CLAIMS = rf"{_TEXT}(?:</?{CITE}(?![\w-])[^<>]*+>{_TEXT})*+"
-_ACTION = (
-    rf"(?P<call><{CALL_TOOL}(?P<attributes>(?:{_ATTRIBUTE}){{1,8}}+)>)(?P<{CALL_TOOL}>{_TEXT})</{CALL_TOOL}>"
-    rf"|<{ANSWER}>(?P<{ANSWER}>{_CLAIMS})</{ANSWER}>"
-)
-_REGULAR = re.compile(
-    rf"{_TEXT}{_element(THINK)}(?:{_element(STATE_EVALUATION)})?(?:{_with_sections(PLAN)})?"
-    rf"(?:{_with_sections(REVIEW)})?(?:{_ACTION})\s*+",
-    re.ASCII,
-)
+_CALL = rf"(?P<CALL><{CALL_TOOL}(?P<ATTRIBUTES>(?:{_ATTRIBUTE}){{1,8}}+)>)(?P<{CALL_TOOL}>{_TEXT})</{CALL_TOOL}>|"
+"""Groups in upper case: no tag has such a name."""
 _PAIR = re.compile(_ATTRIBUTE, re.ASCII)
-_BLOCKS = (THINK, STATE_EVALUATION, PLAN, REVIEW)
 
 
-def read_regular_turn(text: str, number: int) -> Turn | None:
+class _RegularTurn(NamedTuple):
+    """The usual form of a turn in a scaffold."""
+
+    pattern: re.Pattern[str]
+    blocks: tuple[str, ...]
+    """The blocks before the action, in order."""
+    sections: Mapping[str, tuple[str, ...]]
+    answer: str
+    calls_tools: bool
+
+
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _regular_turn(scaffold: Scaffold) -> _RegularTurn:
+    grammar = grammar_of(scaffold)
+    answer = grammar.answer
+    inner = _CLAIMS if scaffold.cites else _TEXT
+    action = rf"{_CALL if scaffold.calls_tools else ''}<{answer}>(?P<{answer}>{inner})</{answer}>"
+    blocks = "".join(rf"(?:{_with_sections(tag, grammar.sections.get(tag, ()))})?" for tag in scaffold.blocks)
+    pattern = re.compile(rf"{_TEXT}{_element(THINK)}{blocks}(?:{action})\s*+", re.ASCII)
+    return _RegularTurn(pattern, (THINK, *scaffold.blocks), grammar.sections, answer, scaffold.calls_tools)
+
+
+def read_regular_turn(text: str, number: int, scaffold: Scaffold = DEFAULT) -> Turn | None:
     """The turn of a regular emission, read with one expression; None if anything in it is unusual.
 
     Nearly all turns of a trained policy are regular. A property test checks that `TurnReader` gives the same turns.
     """
-    match = _REGULAR.fullmatch(text)
+    regular = _regular_turn(scaffold)
+    match = regular.pattern.fullmatch(text)
     if match is None:
         return None
-    blocks = [_block(match, name) for name in _BLOCKS if match.start(name) >= 0]
-    if match[CALL_TOOL] is None:
-        answer = _block(match, ANSWER)
+    sections = regular.sections
+    blocks = [_block(match, name, sections) for name in regular.blocks if match.start(name) >= 0]
+    if not regular.calls_tools or match[CALL_TOOL] is None:
+        answer = _block(match, regular.answer, sections)
         call = None
-        if not match[ANSWER].strip():
+        if not match[regular.answer].strip():
             return None
         blocks.append(answer)
     else:
@@ -56,21 +76,21 @@ def read_regular_turn(text: str, number: int) -> Turn | None:
             return None
         inner_start, inner_end = match.span(CALL_TOOL)
         end = inner_end + len(CALL_TOOL) + 3
-        blocks.append(Block(CALL_TOOL, match.start("call"), inner_start, inner_end, end, is_closed=True))
-    violations = suspicious_characters(text, number, tags=len(text))  # every `<` is accounted for
+        blocks.append(Block(CALL_TOOL, match.start("CALL"), inner_start, inner_end, end, is_closed=True))
+    violations = suspicious_characters(text, number, tags=len(text), scaffold=scaffold)  # every `<` is accounted for
     violations.sort(key=lambda violation: violation.start)
     return Turn(number, text, tuple(blocks), call, answer, blocks[-1].end, tuple(violations))
 
 
-def _block(match: re.Match[str], name: str) -> Block:
+def _block(match: re.Match[str], name: str, sections: Mapping[str, tuple[str, ...]]) -> Block:
     inner_start, inner_end = match.span(name)
-    sections = tuple(_block(match, section) for section in SECTIONS.get(name, ()) if match.start(section) >= 0)
-    return Block(name, inner_start - len(name) - 2, inner_start, inner_end, inner_end + len(name) + 3, True, sections)
+    own = tuple(_block(match, section, sections) for section in sections.get(name, ()) if match.start(section) >= 0)
+    return Block(name, inner_start - len(name) - 2, inner_start, inner_end, inner_end + len(name) + 3, True, own)
 
 
 def _call(match: re.Match[str]) -> ToolCall | None:
     """The call; None if its attributes are unusual."""
-    pairs = _PAIR.findall(match["attributes"])
+    pairs = _PAIR.findall(match["ATTRIBUTES"])
     attributes = {name: value.strip() for name, value in pairs}
     name = attributes.pop("name", "")
     query = match[CALL_TOOL].strip()

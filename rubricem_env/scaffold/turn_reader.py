@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PARENTS, SNIPPET, THINK, TOOL_OUTPUT
+from rubricem_env.scaffold.grammar import CALL_TOOL, DEFAULT, SNIPPET, THINK, TOOL_OUTPUT, grammar_of
 from rubricem_env.scaffold.lexer import Token, parse_attributes, suspicious_characters
 from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_env.scaffold.violation import Code, Violation, violation
@@ -42,8 +43,12 @@ class TurnReader:
     tag costs the same.
     """
 
-    def __init__(self, number: int = 1) -> None:
+    def __init__(self, number: int = 1, scaffold: Scaffold = DEFAULT) -> None:
+        grammar = grammar_of(scaffold)
         self._number = number
+        self._scaffold = scaffold
+        self._parents = grammar.parents
+        self._answer = grammar.answer
         self._open: dict[str, Token] = {}
         """The open elements, the outermost first."""
         self._states: dict[str, _ReaderState] = {}
@@ -89,18 +94,23 @@ class TurnReader:
         end = len(text) if self._end is None else self._end
         call, answer = self._read_action(text)
         if self._action is None:
-            self._violations.append(violation(Code.NO_ACTION, self._number, start=end))
+            self._violations.append(self._violation(Code.NO_ACTION, start=end))
         else:
             self._note_rest(text, rest)
-        violations = [*self._violations, *suspicious_characters(text, self._number, tags=self._tags + len(rest))]
+        tags = self._tags + len(rest)
+        suspicious = suspicious_characters(text, self._number, tags=tags, scaffold=self._scaffold)
+        violations = [*self._violations, *suspicious]
         violations.sort(key=lambda noted: noted.start)
         blocks = tuple(sorted(self._blocks, key=lambda block: block.start))
         return Turn(self._number, text, blocks, call, answer, end, tuple(violations))
 
     # -- violations
 
+    def _violation(self, code: Code, value: str = "", start: int = 0) -> Violation:
+        return violation(code, self._number, value, start, scaffold=self._scaffold)
+
     def _note(self, code: Code, token: Token) -> None:
-        self._violations.append(violation(code, self._number, token.tag, token.start))
+        self._violations.append(self._violation(code, token.tag, token.start))
 
     def _note_spelling(self, token: Token) -> None:
         if token.is_plain:
@@ -123,7 +133,7 @@ class TurnReader:
         end = self._end or 0
         after = text[end:].strip()
         if after:
-            self._violations.append(violation(Code.TEXT_AFTER_ACTION, self._number, after, end))
+            self._violations.append(self._violation(Code.TEXT_AFTER_ACTION, after, end))
         opened: dict[str, Token] = {}
         for token in rest:
             if token.name in FOREIGN_CODES and not token.closing:
@@ -177,7 +187,7 @@ class TurnReader:
                 self._close_thought(token.end, token.end)
         elif token.name == SNIPPET:
             self._mention(token, Code.SELF_WRITTEN_SNIPPET)
-        elif token.role == "section" and PARENTS[token.name] not in self._open:
+        elif token.role == "section" and self._parents[token.name] not in self._open:
             self._mention(token, Code.MISPLACED_TAG)
         elif token.name in self._open and token.name != CALL_TOOL:
             self._mention(token, Code.NESTED_TAG)
@@ -201,7 +211,7 @@ class TurnReader:
                 violations=len(self._violations),
             )
         else:
-            parent = PARENTS.get(token.name)
+            parent = self._parents.get(token.name)
             key = (token.name, self._open[parent].start if parent else -1)
             if key in self._begun:
                 self._note(Code.DUPLICATE_BLOCK, token)
@@ -248,7 +258,7 @@ class TurnReader:
         if is_section:
             self._drop(above, opening.start)
         else:
-            own = [token for token in above if PARENTS.get(token.name) == opening.name]
+            own = [token for token in above if self._parents.get(token.name) == opening.name]
             self._end_unclosed(own, closing.start)
             sections = self._take_sections(opening, closing.start)
             self._drop([token for token in above if token not in own], opening.start)
@@ -267,7 +277,7 @@ class TurnReader:
         for done in (self._blocks, self._sections):
             index = _begun_after(start, done)
             for block in done[index:]:
-                self._violations.append(violation(Code.NESTED_TAG, self._number, f"<{block.name}>", block.start))
+                self._violations.append(self._violation(Code.NESTED_TAG, f"<{block.name}>", block.start))
             del done[index:]
 
     def _end_unclosed(self, tokens: Sequence[Token], at: int) -> None:
@@ -295,7 +305,7 @@ class TurnReader:
     def _take_sections(self, opening: Token, end: int) -> tuple[Block, ...]:
         """Remove the sections of an ending block from the complete ones, and return them."""
         index = _begun_after(opening.start, self._sections)
-        own = [part for part in self._sections[index:] if PARENTS[part.name] == opening.name and part.start < end]
+        own = [part for part in self._sections[index:] if self._parents[part.name] == opening.name and part.start < end]
         del self._sections[index:]
         return tuple(sorted(own, key=lambda part: part.start))
 
@@ -306,7 +316,7 @@ class TurnReader:
         return name in self._open and outer in self._open and self._open[outer].start < self._open[name].start
 
     def _close_tool_output(self) -> None:
-        if self._is_inside(TOOL_OUTPUT, ANSWER):
+        if self._is_inside(TOOL_OUTPUT, self._answer):
             self._forget(TOOL_OUTPUT, Code.SELF_WRITTEN_TOOL_OUTPUT)
         else:
             self._cut(self._open[TOOL_OUTPUT])
@@ -335,10 +345,10 @@ class TurnReader:
 
     def _break_off(self, size: int) -> None:
         """The text ends without an action: in an answer, in tool output, in a call, in a thought, or in between."""
-        if TOOL_OUTPUT in self._open and not self._is_inside(TOOL_OUTPUT, ANSWER):
+        if TOOL_OUTPUT in self._open and not self._is_inside(TOOL_OUTPUT, self._answer):
             self._cut(self._open[TOOL_OUTPUT])
             return
-        pending = next((self._open[name] for name in (ANSWER, CALL_TOOL) if name in self._open), self._thought)
+        pending = next((self._open[name] for name in (self._answer, CALL_TOOL) if name in self._open), self._thought)
         if pending is None:
             self._end_all(size)
             return

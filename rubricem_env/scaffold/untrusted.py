@@ -9,11 +9,12 @@ what is inert already, and is not undone.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 
 from rubricem_env.domain.inputs import package_text
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import Segment
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, RESERVED, SNIPPET, TOOL_OUTPUT
+from rubricem_env.scaffold.grammar import CALL_TOOL, DEFAULT, MAX_SCAFFOLDS, SNIPPET, TOOL_OUTPUT, grammar_of
 
 # Invisible characters, which a language model ignores.
 _UNSEEN = (
@@ -53,20 +54,18 @@ _SHAPES = (
     rf"|(?-i:d?[A-Z][A-Z\d]+){_CLOSE}|[^\x00-\x7f]{{1,8}}+{_CLOSE}"
 )
 """Tags as models have them and HTML has not, whatever the name and without attributes: <a_b>, <a:b>, <a|>, <AB>."""
-_TAG_BODY = rf"{GAP}/?{GAP}(?:{spaced_names(RESERVED)}|{_any_of(CONTROL_TAGS)}|{_SHAPES})(?![\w-])"
 _BAR = rf"{GAP}[|\uff5c]"
 _BRACKET = rf"/?(?:{_any_of(CONTROL_BRACKETS)})\]|\|(?:system|user|assistant|tool|endofturn)\|\]|e~\["
-# <tag ...>, <|special|>, [INST]; a look-ahead leaves all but the opener and its backslashes alone.
-_INJECTIONS = {**dict.fromkeys(_OPENERS, f"{_TAG_BODY}|{_BAR}"), "[": _BRACKET, "]": r"~[!b]|<\]\w+\[>"}
+# [INST]; a look-ahead leaves all but the opener and its backslashes alone.
+_INJECTIONS = {**dict.fromkeys(_OPENERS, ""), "[": _BRACKET, "]": r"~[!b]|<\]\w+\[>"}
 # Falcon's >>QUESTION<< and OLMo's |||EMAIL_ADDRESS|||.
 _INJECTIONS |= {">": r"(?-i:>[A-Z][A-Z\d_]{1,40}<<)", "|": r"(?-i:\|\|[A-Z][A-Z\d_]{1,40}\|\|\|)"}
-_OWN = rf"(?:{'|'.join(RESERVED)})(?![\w-])"
-_CONTROL = rf"{GAP}/?{GAP}(?:{_any_of(CONTROL_TAGS)}|(?!{_OWN})(?:{_SHAPES}))(?![\w-])|{_BAR}"
+"""What follows an opener of an injection. After `<` and its like that is `<tag ...>` and `<|special|>`, by scaffold."""
 _FLAGS = re.IGNORECASE | re.ASCII
 
 
-@cache
-def _patterns(opener: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+@lru_cache(maxsize=MAX_SCAFFOLDS * len(_INJECTIONS))
+def _patterns(opener: str, scaffold: Scaffold) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What begins with the opener and is a threat, and the same neutralized.
 
     By opener, since a search for one literal character is many times as fast as one for an alternative of them.
@@ -74,61 +73,71 @@ def _patterns(opener: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """
     start = re.escape(opener)
     injection = _INJECTIONS[opener]
+    if opener in _OPENERS:
+        names = spaced_names(grammar_of(scaffold).reserved)
+        injection = rf"{GAP}/?{GAP}(?:{names}|{_any_of(CONTROL_TAGS)}|{_SHAPES})(?![\w-])|{_BAR}"
     threat = rf"{start}(?=\\*+(?:{injection}))"
     neutralized = rf"{start}\\(?=\\*+(?:{injection}))"
     return re.compile(threat, _FLAGS), re.compile(neutralized, _FLAGS)
 
 
-@cache
-def _control_token(opener: str) -> re.Pattern[str]:
-    return re.compile(rf"{re.escape(opener)}(?={_CONTROL if opener in _OPENERS else _INJECTIONS[opener]})", _FLAGS)
+@lru_cache(maxsize=MAX_SCAFFOLDS * len(_INJECTIONS))
+def _control_token(opener: str, scaffold: Scaffold) -> re.Pattern[str]:
+    control = _INJECTIONS[opener]
+    if opener in _OPENERS:
+        own = rf"(?:{'|'.join(grammar_of(scaffold).reserved)})(?![\w-])"
+        control = rf"{GAP}/?{GAP}(?:{_any_of(CONTROL_TAGS)}|(?!{own})(?:{_SHAPES}))(?![\w-])|{_BAR}"
+    return re.compile(rf"{re.escape(opener)}(?={control})", _FLAGS)
 
 
-def neutralize(text: str) -> str:
+def neutralize(text: str, scaffold: Scaffold = DEFAULT) -> str:
     """The text with every reserved tag and control token neutralized; all other text is unchanged."""
     for opener in _INJECTIONS:
         if opener in text:
-            text = _patterns(opener)[0].sub(rf"{opener}\\", text)
+            text = _patterns(opener, scaffold)[0].sub(rf"{opener}\\", text)
     return text
 
 
-def restore(text: str) -> str:
+def restore(text: str, scaffold: Scaffold = DEFAULT) -> str:
     """The inverse of `neutralize`, byte for byte."""
     for opener in _INJECTIONS:
         if opener in text:
-            text = _patterns(opener)[1].sub(opener, text)
+            text = _patterns(opener, scaffold)[1].sub(opener, text)
     return text
 
 
-def defuse(text: str) -> str:
+def defuse(text: str, scaffold: Scaffold = DEFAULT) -> str:
     """The text without control tokens, however often it is defused; the scaffold's tags stay what they are."""
     for opener in _INJECTIONS:
         if opener in text:
-            text = _control_token(opener).sub(rf"{opener}\\", text)
+            text = _control_token(opener, scaffold).sub(rf"{opener}\\", text)
     return text
 
 
-_EPISODE_TAGS = re.compile(
-    rf'<(?:(?<=\A<){TOOL_OUTPUT}>\n|(?<=\n<)/{TOOL_OUTPUT}>\Z|(?<=^<){SNIPPET} id="[^"<>]*">|/{SNIPPET}>$'
-    rf'|{CALL_TOOL} name="[\w.]*">query</{CALL_TOOL}>|{ANSWER}>\.\.\.</{ANSWER}>)',
-    re.MULTILINE,
-)
-"""Where an episode writes tags around a tool's text, and the examples in its notices.
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _episode_tags(scaffold: Scaffold) -> re.Pattern[str]:
+    """Where an episode writes tags around a tool's text, and the examples in its notices.
 
-A literal first, to be searched fast.
-"""
+    A literal first, to be searched fast.
+    """
+    answer = scaffold.answer_tag
+    return re.compile(
+        rf'<(?:(?<=\A<){TOOL_OUTPUT}>\n|(?<=\n<)/{TOOL_OUTPUT}>\Z|(?<=^<){SNIPPET} id="[^"<>]*">|/{SNIPPET}>$'
+        rf'|{CALL_TOOL} name="[\w.]*">query</{CALL_TOOL}>|{answer}>\.\.\.</{answer}>)',
+        re.MULTILINE,
+    )
 
 
-def is_inert(text: str) -> bool:
+def is_inert(text: str, scaffold: Scaffold = DEFAULT) -> bool:
     """Whether nothing in a tool's text can be read as structure, except the tags that an episode writes around it."""
-    bare = _EPISODE_TAGS.sub("", defuse(text))
-    return neutralize(restore(bare)) == bare
+    bare = _episode_tags(scaffold).sub("", defuse(text, scaffold))
+    return neutralize(restore(bare, scaffold), scaffold) == bare
 
 
-def inert_tool_text(segment: Segment) -> str:
+def inert_tool_text(segment: Segment, scaffold: Scaffold = DEFAULT) -> str:
     """The text of a tool segment for a prompt: with its tags where an episode wrote it, else neutralized.
 
     A file may claim an observation for any text, so the text itself is checked too.
     """
-    is_own = segment.observation is not None and is_inert(segment.text)
-    return defuse(segment.text) if is_own else neutralize(segment.text)
+    is_own = segment.observation is not None and is_inert(segment.text, scaffold)
+    return defuse(segment.text, scaffold) if is_own else neutralize(segment.text, scaffold)

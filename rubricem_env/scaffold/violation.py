@@ -5,56 +5,15 @@ in `STRICT`.
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.violation_codes import Code
+from rubricem_env.scaffold.grammar import DEFAULT, MAX_SCAFFOLDS, grammar_of
 
-class Code(StrEnum):
-    """Names of violations. They are part of the interface and are never renamed."""
-
-    # Of one emission:
-    ALIAS_TAG = "alias_tag"
-    TAG_CASE = "tag_case"
-    BAD_ATTRIBUTE = "bad_attribute"
-    UNCLOSED_TAG = "unclosed_tag"
-    UNEXPECTED_CLOSE = "unexpected_close"
-    NESTED_TAG = "nested_tag"
-    MISPLACED_TAG = "misplaced_tag"
-    TAG_IN_THINK = "tag_in_think"
-    DUPLICATE_BLOCK = "duplicate_block"
-    LOOKALIKE_TAG = "lookalike_tag"
-    INVALID_UNICODE = "invalid_unicode"
-    CONTROL_CHARACTER = "control_character"
-    SELF_WRITTEN_TOOL_OUTPUT = "self_written_tool_output"
-    SELF_WRITTEN_SNIPPET = "self_written_snippet"
-    NO_ACTION = "no_action"
-    TWO_ACTIONS = "two_actions"
-    TEXT_AFTER_ACTION = "text_after_action"
-    MISSING_TOOL_NAME = "missing_tool_name"
-    EMPTY_QUERY = "empty_query"
-    EMPTY_ANSWER = "empty_answer"
-    # Of a turn in its trajectory:
-    MISSING_THINK = "missing_think"
-    MISSING_PLAN = "missing_plan"
-    MISSING_PLAN_SECTION = "missing_plan_section"
-    MISSING_STATE_EVALUATION = "missing_state_evaluation"
-    MISSING_REVIEW = "missing_review"
-    MISSING_REVIEW_SECTION = "missing_review_section"
-    ANSWER_IN_FIRST_TURN = "answer_in_first_turn"
-    STAGE_ORDER = "stage_order"
-    # Of the whole trajectory:
-    EMPTY_QUESTION = "empty_question"
-    MISSING_ANSWER = "missing_answer"
-    CONSECUTIVE_TOOL_ERRORS = "consecutive_tool_errors"
-    EMPTY_CITATION = "empty_citation"
-    UNKNOWN_CITATION = "unknown_citation"
-
-    @property
-    def sentence(self) -> str:
-        """What is wrong and what to do; its turn and its value are filled in."""
-        return _SENTENCES[self]
-
+__all__ = ["Code"]
 
 _SENTENCES: Mapping[Code, str] = MappingProxyType(
     {
@@ -102,22 +61,19 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
             "Search for it."
         ),
         Code.NO_ACTION: (
-            "turn {turn} ends without an action; a turn ends with exactly one of </call_tool> or </answer>. Call "
-            "a tool or answer."
+            "turn {turn} ends without an action; a turn ends with exactly one of {actions}. Call a tool or answer."
         ),
         Code.TWO_ACTIONS: (
             "turn {turn} has a second action, {value}; only the first one counts. Stop after the first closing tag."
         ),
         Code.TEXT_AFTER_ACTION: (
-            "turn {turn} continues after its action ({value}); that text is cut. Stop right after </call_tool> or "
-            "</answer>."
+            "turn {turn} continues after its action ({value}); that text is cut. Stop right after {actions}."
         ),
         Code.MISSING_TOOL_NAME: (
-            "turn {turn} calls a tool without naming it ({value}). Write <call_tool "
-            'name="google_search">query</call_tool>.'
+            'turn {turn} calls a tool without naming it ({value}). Write <call_tool name="{tool}">query</call_tool>.'
         ),
         Code.EMPTY_QUERY: "turn {turn} calls {value} with an empty query. Write the query between the tags.",
-        Code.EMPTY_ANSWER: "turn {turn} closes an empty answer. Write the answer between <answer> and </answer>.",
+        Code.EMPTY_ANSWER: "turn {turn} closes an empty answer. Write the answer between <{answer}> and </{answer}>.",
         Code.MISSING_THINK: (
             "turn {turn} does not begin with <think> (it begins with {value}). Begin every turn with a thought."
         ),
@@ -140,14 +96,18 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
             "turn {turn} has a review without {value}; a review has <rubric_review> and <writing_plan>. Add the "
             "section."
         ),
+        Code.MISSING_BLOCK: (
+            "turn {turn} goes on without {value}; the order is {order}. Write it first, and stop after {actions}."
+        ),
+        Code.MISSING_SECTION: "turn {turn} lacks {value} in the block that it belongs to. Add the section.",
         Code.ANSWER_IN_FIRST_TURN: (
             "turn {turn} answers without having searched; the first turn ends with a tool call. Search first."
         ),
-        Code.STAGE_ORDER: (
-            "turn {turn} has {value} out of order; the order is plan, research, review, answer. Move it to its place."
-        ),
+        Code.STAGE_ORDER: ("turn {turn} has {value} out of order; the order is {order}. Move it to its place."),
         Code.EMPTY_QUESTION: "the trajectory's question is empty; an episode is about a question. Fill in 'question'.",
-        Code.MISSING_ANSWER: "the trajectory ends at turn {turn} without a closed answer. Write <answer>...</answer>.",
+        Code.MISSING_ANSWER: (
+            "the trajectory ends at turn {turn} without a closed answer. Write <{answer}>...</{answer}>."
+        ),
         Code.CONSECUTIVE_TOOL_ERRORS: (
             "turn {turn} follows {value} tool errors in a row; two are too many for training data. Ask something "
             "else, or another tool, after the first."
@@ -161,6 +121,7 @@ _SENTENCES: Mapping[Code, str] = MappingProxyType(
         ),
     }
 )
+"""What is wrong and what to do; its turn, its value and the scaffold's words are filled in."""
 
 
 STRICT = frozenset(Code) - {
@@ -177,6 +138,24 @@ STRICT = frozenset(Code) - {
 """The violations for which strict mode (data generation) rejects a trajectory."""
 
 
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def strict_codes(scaffold: Scaffold) -> frozenset[Code]:
+    """Those of `STRICT` that the scaffold does not accept."""
+    return STRICT - frozenset(scaffold.lenient)
+
+
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _words(scaffold: Scaffold) -> Mapping[str, str]:
+    """What the scaffold puts into the sentences."""
+    grammar = grammar_of(scaffold)
+    return {
+        "actions": " or ".join(f"</{tag}>" for tag in grammar.actions),
+        "answer": grammar.answer,
+        "order": ", ".join(scaffold.names),
+        "tool": next(iter(scaffold.tools), "tool"),
+    }
+
+
 class Violation(NamedTuple):
     """One broken rule in one turn."""
 
@@ -188,8 +167,8 @@ class Violation(NamedTuple):
     """The offset in the turn's text."""
 
 
-def violation(code: Code, turn: int, value: str = "", start: int = 0) -> Violation:
+def violation(code: Code, turn: int, value: str = "", start: int = 0, *, scaffold: Scaffold = DEFAULT) -> Violation:
     """A violation with its sentence; a long value is shortened, and control characters are shown as code points."""
     shown = value if len(value) <= 60 else value[:57] + "..."
     printable = "".join(char if char.isprintable() else f"U+{ord(char):04X}" for char in shown)
-    return Violation(code, turn, code.sentence.format(turn=turn, value=printable), start)
+    return Violation(code, turn, _SENTENCES[code].format(turn=turn, value=printable, **_words(scaffold)), start)

@@ -12,9 +12,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import Snippet, Source, ToolResult, ToolStatus
-from rubricem_env.scaffold.grammar import SNIPPET, TOOL_OUTPUT
+from rubricem_env.scaffold.grammar import DEFAULT, SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
 
 TokenCount = Callable[[str], int]
@@ -104,6 +105,7 @@ def render_observation(
     notices: tuple[str, ...] = (),
     caps: ObservationCaps = CAPS,
     count_tokens: TokenCount = estimate_tokens,
+    scaffold: Scaffold = DEFAULT,
 ) -> tuple[str, tuple[str, ...]]:
     """The text for the policy, and the ids of the snippets that it may now cite.
 
@@ -113,12 +115,14 @@ def render_observation(
     """
 
     def count(text: str) -> int:
-        return count_tokens(neutralize(text))
+        return count_tokens(neutralize(text, scaffold))
 
     def count_quoted(text: str) -> int:
-        return count_tokens(_quoted(text))
+        return count_tokens(_quoted(text, scaffold))
 
-    lines = [_quoted(cap_text(result.summary, min(caps.summary, caps.total), count_quoted))] if result.summary else []
+    lines = []
+    if result.summary:
+        lines.append(_quoted(cap_text(result.summary, min(caps.summary, caps.total), count_quoted), scaffold))
     room = caps.total - sum(map(count_tokens, lines))
     ids: list[str] = []
     for snippet in result.snippets:
@@ -127,20 +131,20 @@ def render_observation(
         free = room - count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
         if free < _LEAST:
             break
-        body = neutralize(cap_text(_written(snippet), min(caps.snippet, free), count))
+        body = neutralize(cap_text(_written(snippet), min(caps.snippet, free), count), scaffold)
         lines.append(f"{tag}{body}</{SNIPPET}>")
         ids.append(snippet_id)
         room = free - count_tokens(body)
     left_out = len(result.snippets) - len(ids)
     if left_out:
         lines.append(f"{left_out} more left out for length.")
-    lines += _state(result, is_bare=not lines, count=count)
+    lines += _state(result, is_bare=not lines, count=count, scaffold=scaffold)
     return _wrap([*lines, *notices]), tuple(ids)
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str, scaffold: Scaffold) -> str:
     """Foreign text that no line of the environment can be mistaken for."""
-    return "\n".join(f"> {line}" for line in _LINE_BREAK.split(neutralize(text)))
+    return "\n".join(f"> {line}" for line in _LINE_BREAK.split(neutralize(text, scaffold)))
 
 
 def render_notice(notice: str) -> str:
@@ -148,9 +152,9 @@ def render_notice(notice: str) -> str:
     return _wrap([notice])
 
 
-def _state(result: ToolResult, *, is_bare: bool, count: TokenCount) -> list[str]:
+def _state(result: ToolResult, *, is_bare: bool, count: TokenCount, scaffold: Scaffold) -> list[str]:
     if result.status.is_error:
-        message = neutralize(cap_text(" ".join(result.message.split()), 100, count)) or "no reason given."
+        message = neutralize(cap_text(" ".join(result.message.split()), 100, count), scaffold) or "no reason given."
         return [f"The call failed ({result.status.value}): {message}"]
     return [NO_RESULTS] if result.status is ToolStatus.EMPTY or is_bare else []
 

@@ -7,14 +7,14 @@ criteria; no trainer may read it: it audits judges and runs.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
 from rubricem_env.concurrency import open_generator
-from rubricem_env.domain.base import STAGES, Stage, UnitScore
+from rubricem_env.domain.base import Stage, UnitScore
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.inputs import package_text
 from rubricem_env.domain.judgement import Judgement, Provenance, Rubric, RubricScore
@@ -30,6 +30,8 @@ from rubricem_env.judge.scoring import score_trajectory
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.needs import ImplicitNeed, Need, Trap, mentions
 from rubricem_env.world.questions import Question
+from rubricem_env.world.tables.attempts import analysis_evidence, table_criteria
+from rubricem_env.world.tables.questions import TableQuestion
 
 # The address in a snippet's head, which the environment writes; a page that names another page proves nothing.
 _PAGE = re.compile(r'<snippet id="[^"]+">[^\n]*?https://almanac\.example/(\w+)\n')
@@ -213,8 +215,26 @@ class JudgeKnobs(Settings):
     """Seconds a call takes."""
 
 
+WorldQuestion = Question | TableQuestion
+"""A question whose truth is known."""
+
+
+def true_rubrics(question: WorldQuestion) -> tuple[Rubric, ...]:
+    """The true criteria of the question, in the order of the stages."""
+    return tuple(table_criteria(question) if isinstance(question, TableQuestion) else criteria_of(question))
+
+
+def true_scores(question: WorldQuestion, parsed: ParsedTrajectory) -> dict[Rubric, int]:
+    """The score that an attempt truly deserves by each criterion of the question."""
+    if isinstance(question, TableQuestion):
+        shown = analysis_evidence(parsed)
+        return {rubric: true_score(shown) for rubric, true_score in table_criteria(question).items()}
+    evidence = Evidence.of(parsed)
+    return {rubric: true_score(evidence) for rubric, true_score in criteria_of(question).items()}
+
+
 class AlmanacJudge:
-    """Scores by the true criteria, distorted by its knobs.
+    """Scores by the true criteria of a world's questions, distorted by its knobs.
 
     The same attempt gets the same scores in any order of calls.
     """
@@ -223,14 +243,14 @@ class AlmanacJudge:
 
     def __init__(
         self,
-        questions: Iterable[Question],
+        questions: Iterable[WorldQuestion],
         *,
         knobs: JudgeKnobs | None = None,
         seed: int = 0,
         usual_length: int = 400,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._questions = {query_key(question.question): question for question in questions}
+        self._questions: dict[str, WorldQuestion] = {query_key(question.question): question for question in questions}
         self._knobs = knobs or JudgeKnobs()
         self._seed = seed
         self._usual_length = usual_length
@@ -243,12 +263,12 @@ class AlmanacJudge:
             return Proposal(failure="the judge did not answer (its failure knob is on)")
         question = self._question(contrast.question)
         provenance = Provenance(step=contrast.step, model=self.name)
-        attempts = [(Evidence.of(parsed), parsed) for parsed in contrast.trajectories]
+        attempts = [(true_scores(question, parsed), parsed) for parsed in contrast.trajectories]
         judged = [
-            (rubric, [float(true_score(seen)) for seen, parsed in attempts if parsed.happened(rubric.stage)])
-            for rubric, true_score in criteria_of(question).items()
+            (rubric, [float(scores[rubric]) for scores, parsed in attempts if parsed.happened(rubric.stage)])
+            for rubric in true_rubrics(question)
         ]
-        best = separating_rubrics(judged)
+        best = separating_rubrics(judged, contrast.scaffold.names)
         return Proposal(tuple(rubric.model_copy(update={"provenance": provenance}) for rubric in best))
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
@@ -257,17 +277,14 @@ class AlmanacJudge:
         parsed = request.parsed
         if self._fails("score", parsed.policy_text):
             return ScoringResult(failure="the judge did not answer (its failure knob is on)")
-        true_scores = {
-            rubric.id: true_score for rubric, true_score in criteria_of(self._question(request.question)).items()
-        }
-        evidence = Evidence.of(parsed)
+        deserved = {rubric.id: score for rubric, score in true_scores(self._question(request.question), parsed).items()}
         there = set(present_stages(parsed))
         rubric_scores = {}
         for rubric in request.rubrics:
-            true_score = true_scores.get(rubric.id)
+            true_score = deserved.get(rubric.id)
             if true_score is not None and rubric.stage in there:
                 text = parsed.stage_text(rubric.stage)
-                score = self._distort(true_score(evidence), rubric, text)
+                score = self._distort(true_score, rubric, text)
                 rubric_scores[rubric.id] = RubricScore.whole(
                     rubric.id, score, find_quote(text, key_terms(rubric.description))
                 )
@@ -279,11 +296,11 @@ class AlmanacJudge:
         They are against the true criteria that the attempt lost, not against the given scores.
         """
         await self._sleep(self._knobs.latency)
-        criteria = criteria_of(self._question(task.question))
-        judgement = _true_judgement(criteria, task.parsed)
-        return judge_reflections(task._replace(judgement=judgement, rubrics=tuple(criteria)))
+        question = self._question(task.question)
+        judgement = _true_judgement(question, task.parsed)
+        return judge_reflections(task._replace(judgement=judgement, rubrics=true_rubrics(question)))
 
-    def _question(self, text: str) -> Question:
+    def _question(self, text: str) -> WorldQuestion:
         question = self._questions.get(query_key(text))
         if question is None:
             raise UsageError(
@@ -303,18 +320,15 @@ class AlmanacJudge:
         return min(FULL_SCORE, max(0, score))
 
 
-def _true_judgement(criteria: Mapping[Rubric, TrueScore], parsed: ParsedTrajectory) -> Judgement:
-    evidence = Evidence.of(parsed)
-    rubric_scores = {
-        rubric.id: RubricScore(rubric_id=rubric.id, score=true_score(evidence))
-        for rubric, true_score in criteria.items()
-    }
-    return score_trajectory(present_stages(parsed), tuple(criteria), rubric_scores=rubric_scores)
+def _true_judgement(question: WorldQuestion, parsed: ParsedTrajectory) -> Judgement:
+    scores = true_scores(question, parsed)
+    rubric_scores = {rubric.id: RubricScore(rubric_id=rubric.id, score=score) for rubric, score in scores.items()}
+    return score_trajectory(present_stages(parsed), tuple(scores), rubric_scores=rubric_scores, stages=parsed.stages)
 
 
-def true_quality(question: Question, parsed: ParsedTrajectory) -> tuple[float, ...]:
+def true_quality(question: WorldQuestion, parsed: ParsedTrajectory) -> tuple[float, ...]:
     """The weighted share of the question's true criteria that the attempt fulfils.
 
     A number in [0, 1] for each stage, in order; 0 for a stage that never happened.
     """
-    return tuple(_true_judgement(criteria_of(question), parsed).score(stage) or 0.0 for stage in STAGES)
+    return tuple(_true_judgement(question, parsed).score(stage) or 0.0 for stage in parsed.stages)

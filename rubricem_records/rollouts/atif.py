@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from rubricem_env import __version__
-from rubricem_env.domain.base import STAGES, Text
+from rubricem_env.domain.base import Text
 from rubricem_env.domain.trajectory import Origin, Segment
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_records.rollouts.recorded_attempt import RecordedAttempt
@@ -131,7 +131,7 @@ def to_atif(recorded: RecordedAttempt, *, session: str = "") -> AtifTrajectory:
     own = recorded.model_dump(mode="json")
     del own["entry"]["rollout"]["trajectory"]["segments"]
     judgement = recorded.entry.judged.judgement
-    scores: Extra = {stage.value: judgement.score(stage) for stage in STAGES}
+    scores: Extra = {stage: judgement.score(stage) for stage in judgement.stages}
     dollars = recorded.answer.dollars if recorded.answer is not None else None
     return AtifTrajectory(
         schema_version=ATIF_VERSION,
@@ -227,9 +227,9 @@ def _step(number: int, group: Sequence[Segment], stages: Extra) -> AtifStep:
 
 def _stage_extra(parsed: ParsedTrajectory, start: int, end: int) -> Extra:
     """The stages of a piece of the policy's text, and what its answer cites."""
-    overlaps = {stage.value: span for stage, span in parsed.spans.items() if span.start < end and start < span.end}
+    overlaps = {stage: span for stage, span in parsed.spans.items() if span.start < end and start < span.end}
     extra: Extra = {"stages": [*overlaps]} if overlaps else {}
-    if "answer" in overlaps and (parsed.citations.known or parsed.citations.unknown):
+    if parsed.stages[-1] in overlaps and (parsed.citations.known or parsed.citations.unknown):
         extra["citations"] = {"known": [*parsed.citations.known], "unknown": [*parsed.citations.unknown]}
     return extra
 

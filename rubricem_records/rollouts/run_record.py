@@ -43,7 +43,8 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 Number = float | None
 
-FourNumbers = tuple[Number, Number, Number, Number]
+StageNumbers = tuple[Number, ...]
+"""A number for each stage."""
 
 
 class Header(Frozen):
@@ -102,9 +103,9 @@ class RolloutEntry(Frozen):
     """The rollout without its tokens."""
     tokens: PackedTokens | None = None
     judged: RolloutJudgement
-    true: FourNumbers | None = None
-    returns: FourNumbers | None = None
-    advantages: FourNumbers | None = None
+    true: StageNumbers | None = None
+    returns: StageNumbers | None = None
+    advantages: StageNumbers | None = None
     trained: bool = False
 
     @property
@@ -143,8 +144,8 @@ class RolloutHead(Frozen):
     step: Count
     place: Count
     attempt: Count
-    scores: FourNumbers
-    true: FourNumbers
+    scores: StageNumbers
+    true: StageNumbers
     valid: bool
     complete: bool
     ending: Text
@@ -175,7 +176,7 @@ def group_head(entry: GroupEntry, at: int, size: int) -> GroupHead:
 def rollout_head(entry: RolloutEntry, at: int, size: int) -> RolloutHead:
     """What a list shows of a rollout."""
     parsed = entry.rollout.parsed
-    nothing: FourNumbers = (None, None, None, None)
+    nothing: StageNumbers = (None,) * len(entry.judged.judgement.stages)
     return RolloutHead(
         at=at,
         size=size,

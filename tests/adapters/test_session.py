@@ -48,7 +48,7 @@ async def test_stagewise_the_plan_is_paid_at_once_and_the_rest_at_the_end():
 async def test_the_whole_vector_is_told_at_the_end_whatever_is_paid():
     session, steps = await play(make_env_spec(reward="answer", scorer=SCORER))
     told = steps[-1].info
-    assert [told[f"score_{stage.value}"] for stage in STAGES] == [0.5, 0.25, 0.125, 1.0]
+    assert [told[f"score_{stage!s}"] for stage in STAGES] == [0.5, 0.25, 0.125, 1.0]
     assert (steps[-1].reward, steps[-1].terminated) == (1.0, True)
     assert "score_plan" not in steps[0].info
     assert session.is_over
@@ -94,7 +94,7 @@ async def test_turn_rewards_stand_where_stages_end_and_absent_scores_add_nothing
 
 async def test_a_turn_that_reviews_and_answers_belongs_to_both_stages():
     session, _ = await play(make_env_spec())
-    turns = {stage.value: turns_of_stage(session.trajectory, stage) for stage in STAGES}
+    turns = {str(stage): turns_of_stage(session.trajectory, stage) for stage in STAGES}
     # The tutor plans and calls in its first turn, and reviews and answers in its fourth.
     assert turns == {"plan": {0}, "research": {0, 1, 2}, "review": {3}, "answer": {3}}
 

@@ -52,14 +52,14 @@ class FailingJudge:
             case "outage":
                 return ScoringResult(failure="failed on purpose")
             case "answer only":
-                kept = {key for key in scored.rubric_scores if stages[key] is Stage.ANSWER}
+                kept = {key for key in scored.rubric_scores if stages[key] == Stage.ANSWER}
             case "one stage lost":
                 lost = list(Stage)[draw.integers(len(Stage))]
                 kept = {key for key in scored.rubric_scores if stages[key] is not lost}
             case _:
                 kept = {key for key in scored.rubric_scores if draw.random() < 0.5}
         rubric_scores = {key: rubric_score for key, rubric_score in scored.rubric_scores.items() if key in kept}
-        only = all(stages[key] is Stage.ANSWER for key in kept) and len(kept) < len(scored.rubric_scores)
+        only = all(stages[key] == Stage.ANSWER for key in kept) and len(kept) < len(scored.rubric_scores)
         return scored._replace(rubric_scores=rubric_scores, is_answer_only=only)
 
 

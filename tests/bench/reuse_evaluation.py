@@ -135,7 +135,7 @@ def describe(modes: Sequence[Mode], *, seed: int) -> list[dict[str, Any]]:
         rows.append(
             {"reuse": name, "questions_served": round(reused, 3)}
             | {
-                stage.value: {
+                str(stage): {
                     "mean": round(float(quality[:, column].mean()), 4),
                     "gain": round(float(gain[:, column].mean()), 4),
                     "interval": [round(float(low[column]), 4), round(float(high[column]), 4)],

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.group import Group
@@ -21,7 +22,7 @@ from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.model.templates import PROPOSE
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubrics.rubric_set import RubricSet, StageCaps
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.llm.limits.limiter import Limiter, Rates
 from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel
@@ -126,7 +127,7 @@ def test_bench_step_against_its_critical_path(benchmark, capsys):
 def big_buffer():
     rubrics = [rubric(f"criterion number {n} of the stage", STAGES[n % 4]) for n in range(14)]
     scores = {r.id: [n % 3, 1] for n, r in enumerate(rubrics)}
-    one = RubricSet().with_proposed(rubrics, step=1).pruned(scores, caps=StageCaps(), step=1, archive_limit=50)
+    one = RubricSet().with_proposed(rubrics, step=1).pruned(scores, caps=DEEP_RESEARCH.caps, step=1, archive_limit=50)
     return RubricBuffer({hashlib.sha256(str(n).encode()).hexdigest(): one for n in range(5_000)})
 
 
@@ -143,7 +144,7 @@ def test_bench_one_questions_turn_in_a_buffer_of_5000(benchmark, buffer):
 
     def turn():
         grown = buffer.rubrics(key).with_proposed(proposals, step=2)
-        buffer.replace(key, grown.pruned(scores, caps=StageCaps(), step=2, archive_limit=50))
+        buffer.replace(key, grown.pruned(scores, caps=DEEP_RESEARCH.caps, step=2, archive_limit=50))
 
     benchmark(turn)
 

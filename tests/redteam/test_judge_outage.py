@@ -51,8 +51,11 @@ async def test_a_judge_that_is_dead_before_the_first_rubric_stops_the_step(reply
 
 async def test_an_environment_gets_no_score_from_a_dead_judge():
     scores = await GroupScorer(dead_judge(DEAD["503"])).score([attempt(), careless()])
-    assert {outcome.reason for outcome in (scores[0].plan, scores[0].answer, scores[1].answer)} == {"judge_failed"}
-    assert scores[1].review.missing
+    assert {
+        outcome.reason
+        for outcome in (scores[0].outcome("plan"), scores[0].outcome("answer"), scores[1].outcome("answer"))
+    } == {"judge_failed"}
+    assert scores[1].outcome("review").missing
 
 
 def score_citations(request, _):
@@ -73,7 +76,9 @@ async def test_where_proposing_alone_fails_there_are_no_new_rubrics_and_no_score
 
     # the careful answer has 2/2 and the careless one 0/2; without rubrics of their own, plan and research have no score
     assert [judged.judgements[0].score(stage) for stage in Stage] == [None, None, None, 1.0]
-    assert judged.judgements[0].plan == Unscored(reason="no_rubric", detail="no rubric could be proposed: down")
+    assert judged.judgements[0].outcome("plan") == Unscored(
+        reason="no_rubric", detail="no rubric could be proposed: down"
+    )
     assert (judged.failures, judged.proposal_failure) == (0, "down")
     # the same as of a judge that has nothing to add
     found, expected = group_scores(judged.judgements, fallback), group_scores(quiet.judgements, fallback)
@@ -89,9 +94,9 @@ async def test_where_proposing_and_scoring_fail_the_attempts_are_lost():
 
     judge = StepJudge(Dead(score_citations), RubricBuffer(), settings=JudgeSettings(failure_limit=1.0))
     (judged,) = await judge.judge_step([group(rubrics=(rubric("given", persistent=True),))], step=1)
-    assert (judged.failures, judged.judgements[0].answer.reason) == (2, "judge_failed")
+    assert (judged.failures, judged.judgements[0].outcome("answer").reason) == (2, "judge_failed")
 
 
 async def test_a_judge_with_nothing_to_add_is_not_a_failure():
     (judged,) = await StepJudge(ScriptedJudge(lambda *_: 1), RubricBuffer()).judge_step([group()], step=1)
-    assert (judged.failures, judged.judgements[0].plan.reason) == (0, "no_rubric")
+    assert (judged.failures, judged.judgements[0].outcome("plan").reason) == (0, "no_rubric")

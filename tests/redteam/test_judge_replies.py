@@ -83,9 +83,9 @@ async def test_an_ambiguous_or_failed_reply_gives_no_score_to_any_stage(reply):
     found = await LLMJudge(model, settings=SETTINGS).score(ScoringRequest(QUESTION, READING, RUBRICS))
 
     judgement = score_trajectory((Stage.PLAN, Stage.ANSWER), RUBRICS, rubric_scores=found.rubric_scores)
-    assert isinstance(judgement.plan, Unscored)
+    assert isinstance(judgement.outcome("plan"), Unscored)
     # The reduced call asks for the four criteria of the answer: a reply to six of them is none to four.
-    assert isinstance(judgement.answer, Unscored)
+    assert isinstance(judgement.outcome("answer"), Unscored)
     assert found.failure
     assert len(model.requests) > 2
 

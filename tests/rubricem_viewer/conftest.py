@@ -29,7 +29,7 @@ from rubricem_viewer.shelf import RunShelf
 from tests.fakes import rubric
 
 TOKEN = "the-token"
-NAMES = [stage.value for stage in STAGES]
+NAMES = [str(stage) for stage in STAGES]
 
 
 class Recording:

@@ -8,14 +8,14 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from rubricem_env.domain.base import Stage
-from rubricem_records.rollouts.run_record import GroupHead, RolloutHead
+from rubricem_records.rollouts.run_record import GroupHead
 from rubricem_viewer.filters import RolloutFilter
-from rubricem_viewer.record_reader import RunRecordReader
+from rubricem_viewer.record_reader import RunRecordReader, ShownHead
 from rubricem_viewer.rollout_table import RolloutTable
 
 SCORE = st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 HEAD = st.builds(
-    RolloutHead,
+    ShownHead,
     at=st.just(0),
     size=st.just(1),
     step=st.integers(1, 4),
@@ -36,7 +36,7 @@ def table_of(heads):
     table = RolloutTable()
     for start in range(0, len(heads), 50):
         part = heads[start : start + 50]
-        rows = table.make_rows({name: [getattr(head, name) for head in part] for name in RolloutHead.model_fields})
+        rows = table.make_rows({name: [getattr(head, name) for head in part] for name in ShownHead.model_fields})
         rows["group"] = rows["place"]
         table.rows = np.concatenate([table.rows, rows])
     return table
@@ -63,7 +63,7 @@ def test_a_filter_finds_the_rows_that_a_loop_finds(heads, step, ending, valid):
 def head(attempt, **more):
     fields = {"step": 1, "place": 0, "scores": (0.1, None, 1, 0.25), "true": (None,) * 4, "valid": True, **more}
     counts = {"calls": 3, "tokens": 18_000, "violations": 0, "complete": True, "ending": "answered"}
-    return RolloutHead(at=attempt * 10, size=9, attempt=attempt, **{**counts, **fields}).model_dump_json()
+    return ShownHead(at=attempt * 10, size=9, attempt=attempt, **{**counts, **fields}).model_dump_json()
 
 
 def write_index(run, kind, lines):
@@ -111,7 +111,7 @@ LONG = "9" * 24
 )
 def test_a_line_counts_among_others_where_it_counts_by_itself(tmp_path, line):
     try:
-        expected = [RolloutHead.model_validate_json(line)]
+        expected = [ShownHead.model_validate_json(line)]
     except ValidationError:
         expected = []
     write_index(tmp_path, "groups", [group(1)])

@@ -15,7 +15,7 @@ from rubricem_env.testing.loopback import serve_loopback
 from rubricem_records.runs.log_lines import EvaluationLine, StepLine
 from trainers.tracking import open_trackers
 
-SCORES = {stage.value: place / 4 for place, stage in enumerate(STAGES)}
+SCORES = {str(stage): place / 4 for place, stage in enumerate(STAGES)}
 STEPS = [
     StepLine(step=step, encounter="new", true=SCORES, judged=SCORES, bank=step, seconds={"sample": 1.0})
     for step in (1, 2)

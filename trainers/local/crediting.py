@@ -39,7 +39,7 @@ def credit_step(run: Run, judged: JudgedStep) -> CreditedStep:
             [reopen(rollout, opening) for rollout in rollouts]
             for rollouts, opening in zip(judged.rollouts, openings, strict=True)
         ]
-    credited = credit_rollouts(trained, judged.judgements, settings=config, gains=gains)
+    credited = credit_rollouts(trained, judged.judgements, settings=config, gains=gains, stage_set=run.judge.stage_set)
     samples = task_samples(trained, credited, version=judged.version)
     if config.advantage_rms is not None:
         samples = match_scale(samples, config.advantage_rms)

@@ -35,7 +35,14 @@ async def evaluate_step(run: Run, step: int) -> None:
     else:
         what = f"step {step}: the judge scores {len(trajectories)} held-out answers"
         with progress_lines(lambda elapsed: f"{what}; {elapsed:.0f} s"):
-            scores = await mean_judged(judge.judge, run.held_out, trajectories, settings=judge.settings, step=step)
+            scores = await mean_judged(
+                judge.judge,
+                run.held_out,
+                trajectories,
+                settings=judge.settings,
+                step=step,
+                stage_set=judge.stage_set,
+            )
         record_evaluation(log, step, scores, trajectories, by="judge")
 
 

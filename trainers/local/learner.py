@@ -31,7 +31,7 @@ from rubricem_agent.learn.divergence import KL_LIMIT, LOG_RATIO_LIMIT
 from rubricem_agent.learn.samples import Batch
 from rubricem_agent.learn.stage_metrics import report_by_stage
 from rubricem_agent.policy.dense_decoder import is_dense
-from rubricem_env.domain.base import NUM_STAGES
+from rubricem_env.domain.base import NUM_STAGES, STAGES
 from rubricem_env.domain.settings import Settings
 from rubricem_records.runs.log_lines import GradientMetrics, UpdateMetrics
 
@@ -80,7 +80,9 @@ class PolicyTokens(NamedTuple):
     """The sequence of each token, int64 from 0; None is one sequence."""
 
 
-def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: int) -> tuple[Tensor, Tensor]:
+def policy_loss(
+    tokens: PolicyTokens, *, settings: LossSettings, denominator: int, num_stages: int = NUM_STAGES
+) -> tuple[Tensor, Tensor]:
     """The micro-batch's share of the loss. Zero, and differentiable, without tokens.
 
     Returns with it (5, stages): tokens, entropy, KL, clipped tokens and |loss_t|, summed by stage; micro-batches add
@@ -98,7 +100,9 @@ def policy_loss(tokens: PolicyTokens, *, settings: LossSettings, denominator: in
     loss = per_token.sum() / denominator
     if not bool(torch.isfinite(loss.detach())):
         raise NonFiniteLossError(f"the loss of {len(per_token)} policy tokens is {loss.item()}; the step is refused.")
-    return loss, _sum_by_stage(tokens, per_token.detach(), divergence=divergence.detach(), is_clipped=is_clipped)
+    return loss, _sum_by_stage(
+        tokens, per_token.detach(), divergence=divergence.detach(), is_clipped=is_clipped, num_stages=num_stages
+    )
 
 
 def clipped_surrogate(tokens: PolicyTokens, settings: LossSettings) -> tuple[Tensor, Tensor]:
@@ -161,11 +165,13 @@ def refuse_non_finite(tokens: PolicyTokens) -> None:
             )
 
 
-def _sum_by_stage(tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor, is_clipped: Tensor) -> Tensor:
+def _sum_by_stage(
+    tokens: PolicyTokens, per_token: Tensor, *, divergence: Tensor, is_clipped: Tensor, num_stages: int
+) -> Tensor:
     ones = torch.ones_like(per_token)
     # |loss_t|: signed losses of good and bad rollouts would cancel.
     columns = (ones, tokens.entropy.detach(), divergence, is_clipped.to(ones.dtype), per_token.abs())
-    zeros = per_token.new_zeros(NUM_STAGES)
+    zeros = per_token.new_zeros(num_stages)
     return torch.stack([zeros.index_add(0, tokens.stage_ids, column.to(zeros.dtype)) for column in columns])
 
 
@@ -185,12 +191,14 @@ class Learner:
         micro_batch_tokens: int,
         ahead: bool = False,
         threads: int = 1,
+        stages: Sequence[str] = STAGES,
     ) -> None:
         """The reference is the policy as it is now: a copy, or itself where LoRA leaves its weights as they were.
 
         On a CPU, `threads` above 1 pass that many packs of samples at once, each on one core; not with LoRA.
         """
         self.policy = policy
+        self.stages = tuple(stages)
         self.trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
         self.reference = policy if lora_layers(policy) else copy.deepcopy(policy).requires_grad_(False)
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.trained, lr=learning_rate, weight_decay=0.0)
@@ -232,7 +240,7 @@ class Learner:
             sampling_gap=gap,
             rollout_kl=divergence,
             capped=None if self.loss.importance_cap is None else capped,
-            stages=report_by_stage(sums.tolist()),
+            stages=report_by_stage(sums.tolist(), self.stages),
         )
 
     def accumulate_gradient(self, batch: Batch, settings: LossSettings | None = None) -> tuple[float, Tensor, Tensor]:
@@ -247,7 +255,7 @@ class Learner:
         denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)
         self.optimizer.zero_grad(set_to_none=True)
         total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
-        sums = torch.zeros(5, NUM_STAGES, device=self.policy.device)
+        sums = torch.zeros(5, len(self.stages), device=self.policy.device)
         # Other models read one sample at a time.
         most = self.micro_batch_tokens if is_dense(self.policy) else 0
         work = partial(self._pass, settings=settings, denominator=denominator)
@@ -269,7 +277,7 @@ class Learner:
         with torch.no_grad(), without_lora(self.reference):
             reference, _ = policy_logprobs(self.reference, pack)
         tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
-        loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator)
+        loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator, num_stages=len(self.stages))
         gradient: Sequence[Tensor | None] = [None] * len(self.trained)
         if self._pool:
             gradient = torch.autograd.grad(loss, self.trained, allow_unused=True)

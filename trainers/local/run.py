@@ -1,7 +1,7 @@
 """A local run: its components, made from its settings."""
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ async def open_services(config: LocalConfig) -> AsyncIterator[tuple[Toolbox, Bui
     async with AsyncExitStack() as stack:
         judge = None
         if not config.has_almanac_judge:
-            judge = build_judge(with_run_seed(config.judge, config.seed))
+            judge = build_judge(with_run_seed(config.judge, config.seed), stage_set=config.stage_set)
             stack.push_async_callback(judge.aclose)
         opened = await stack.enter_async_context(open_tools(config.tools, os.environ))
         if config.probe:
@@ -104,8 +104,9 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
         held_out = tuple(query for split, query in queries if split == config.held_out)
         limited = spread_over(held_out, config.held_out_limit)
         return train, limited, {query_of(question).key: question for question in questions}
-    train = {query.key: query for query in read_training_set(config.data)}
-    held_out = read_training_set(config.held_out_data) if config.held_out_data else ()
+    last = config.stage_set.scaffold.last
+    train = {query.key: query for query in _judged_at(last, read_training_set(config.data))}
+    held_out = _judged_at(last, read_training_set(config.held_out_data) if config.held_out_data else ())
     shared = [query.question for query in held_out if query.key in train]
     if shared:
         raise ConfigError(
@@ -113,6 +114,16 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
             "a policy is evaluated on questions that it was not trained on. Remove them from one of the two."
         )
     return train, spread_over(held_out, config.held_out_limit), {}
+
+
+def _judged_at(last: str, queries: Iterable[Query]) -> tuple[Query, ...]:
+    """The questions, with the rubrics of their data set at the last stage, which has the answer."""
+    return tuple(
+        query.model_copy(
+            update={"rubrics": tuple(rubric.model_copy(update={"stage": last}) for rubric in query.rubrics)}
+        )
+        for query in queries
+    )
 
 
 def spread_over(queries: tuple[Query, ...], limit: int | None) -> tuple[Query, ...]:
@@ -158,8 +169,12 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     config = with_system(with_run_seed(config, config.seed))
     train, held_out, truth = read_run_questions(config)
     toolbox = toolbox or shipped_toolbox()
-    prompts = read_agent_prompts(config.prompts)
-    prompt = agent_prompt(toolbox.names, style=config.style, system=config.system or "", prompts=prompts)
+    stage_set = config.stage_set
+    scaffold = stage_set.scaffold
+    prompts = read_agent_prompts(config.prompts, stage_set)
+    prompt = agent_prompt(
+        toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
+    )
     model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
     learner = Learner(
@@ -170,6 +185,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         micro_batch_tokens=config.micro_batch_tokens,
         ahead=config.ahead > 0,
         threads=config.threads,
+        stages=scaffold.names,
     )
     room = config.reflection.total_tokens
     policy = LocalPolicy(
@@ -181,7 +197,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         draft_tokens=config.draft_tokens,
     )
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
-    bank = build_bank(config.bank)
+    bank = build_bank(config.bank, scaffold)
     reflector = Reflector(
         policy,
         judge.reflection_judge if judge else own,
@@ -211,9 +227,11 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         prompt=prompt,
         prompt_hashes=prompt_hashes(config, config.judge),
         toolbox=toolbox,
-        judge=StepJudge(judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings),
+        judge=StepJudge(
+            judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings, stage_set=stage_set
+        ),
         bank=bank,
-        injector=build_injector(config.bank, policy.count_tokens, prompts=prompts),
+        injector=build_injector(config.bank, policy.count_tokens, prompts=prompts, scaffold=scaffold),
         curriculum=Curriculum(
             list(train),
             batch_size=config.questions_per_step,

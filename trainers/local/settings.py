@@ -13,7 +13,7 @@ from rubricem_agent.learn.drift import DriftSettings
 from rubricem_agent.model_names import RULES
 from rubricem_agent.policy.base import TINY_SYSTEM, own_system
 from rubricem_agent.reflection.candidates import ReflectionSettings
-from rubricem_env.domain.base import PositiveCount
+from rubricem_env.domain.base import STAGES, PositiveCount
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
@@ -138,6 +138,12 @@ class LocalConfig(RecipeSettings):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":
+        stages = self.stage_set.scaffold.names
+        if self.data is None and stages != STAGES:
+            raise ValueError(
+                f"scaffold is {self.scaffold}, with the stages {', '.join(stages)}, and the almanac's questions are of "
+                f"deep research ({', '.join(STAGES)}). Set data to questions of your own"
+            )
         if self.data is None and self.held_out_data is not None:
             raise ValueError(
                 "held_out_data is set without data; the almanac is evaluated on its own questions (held_out)"

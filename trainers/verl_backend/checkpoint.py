@@ -18,6 +18,7 @@ from rubricem_agent.learn.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
@@ -49,7 +50,7 @@ def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
         "rows": ROWS,
         "rubricem.window": settings.window,
         "rubricem.repeats": settings.repeats,
-        "rubricem.matrix": [list(row) for row in settings.matrix],
+        "rubricem.matrix": [list(row) for row in settings.matrix or PAPER_MATRIX],
         "rubricem.credit": settings.credit,
         "rubricem.meta_policy": settings.meta_policy,
         "rubricem.seed": settings.seed,

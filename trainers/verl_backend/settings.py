@@ -16,7 +16,7 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.config.sections import read_mapping
 from rubricem_agent.config.tools import ToolsConfig, almanac_unasked
 from rubricem_agent.learn.collapse import WatchSettings
-from rubricem_env.domain.base import PositiveCount
+from rubricem_env.domain.base import STAGES, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.settings import Settings
 from rubricem_env.env.episode import EpisodeLimits
@@ -112,6 +112,11 @@ class VerlSettings(RecipeSettings):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "VerlSettings":
+        if self.stage_set.scaffold.names != STAGES:
+            raise ValueError(
+                f"scaffold is {self.scaffold}, and this backend trains the stages of deep research alone; train it "
+                "with `rubricem train`"
+            )
         if self.credit in _LOCAL_CREDIT:
             raise ValueError(
                 f"credit {self.credit} {_LOCAL_CREDIT[self.credit]}; train it with trainers/local_ssgrpo.py, or choose "

@@ -4,20 +4,22 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.judge.model.templates import digest
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.untrusted import defuse
 
 _WIDE_BREAK = re.compile("[\x85\u2028\u2029]")
 
 
-def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
+def delimit(contents: Sequence[tuple[str, object]], seed: int, scaffold: Scaffold = DEFAULT) -> str:
     """One labelled block for each (label, content), as JSON between two delimiter lines.
 
     The nonce of a block depends on it and on those before it, so prompts that begin alike share that beginning, which
     servers cache. None stands anywhere in the content. JSON escapes line breaks, so no line of the content can look
     like a delimiter. Control tokens are made inert.
     """
-    blocks = [(label, _dump(_defuse_all(content))) for label, content in contents]
+    blocks = [(label, _dump(_defuse_all(content, scaffold))) for label, content in contents]
     body = f"[{', '.join(block for _, block in blocks)}]"
     nonce = str(seed)
     delimited = []
@@ -30,12 +32,12 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int) -> str:
     return "\n\n".join(delimited)
 
 
-def _defuse_all(content: object) -> object:
+def _defuse_all(content: object, scaffold: Scaffold) -> object:
     if isinstance(content, str):
-        return defuse(content)
+        return defuse(content, scaffold)
     if isinstance(content, Mapping):
-        return {name: _defuse_all(part) for name, part in content.items()}
-    return [_defuse_all(part) for part in content] if isinstance(content, list | tuple) else content
+        return {name: _defuse_all(part, scaffold) for name, part in content.items()}
+    return [_defuse_all(part, scaffold) for part in content] if isinstance(content, list | tuple) else content
 
 
 def _dump(content: object) -> str:

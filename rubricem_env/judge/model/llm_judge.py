@@ -9,16 +9,15 @@ from functools import partial
 from pydantic import BaseModel
 
 from rubricem_env.concurrency import open_generator, run_heavy, run_together
-from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.domain.errors import ModelError
+from rubricem_env.domain.errors import ModelError, UsageError
 from rubricem_env.domain.judgement import Provenance, Rubric, RubricScore, Unscored, shorten
 from rubricem_env.domain.reflection import ReflectionScore
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.model.delimiters import delimit
 from rubricem_env.judge.model.proposed_rubrics import read_proposal
 from rubricem_env.judge.model.replies import (
-    WireProposal,
     WirePurpose,
     WirePurposes,
     WireReflectionScore,
@@ -26,6 +25,7 @@ from rubricem_env.judge.model.replies import (
     WireScore,
     WireScores,
     read_entries,
+    wire_proposal,
 )
 from rubricem_env.judge.model.request_blocks import (
     MAX_CANDIDATE_CHARS,
@@ -67,14 +67,15 @@ class LLMJudge:
 
     async def propose(self, contrast: Contrast) -> Proposal:
         """Rubrics from one call for the whole group; each proposed rubric is admitted or refused by itself."""
+        scaffold = self._known(contrast.scaffold)
         provenance = Provenance(step=contrast.step, model=self.name, prompt_hash=self._hashes[PROPOSE])
         refused: list[str] = []
 
         def parse(reply: ChatReply) -> list[Rubric]:
-            return list(read_proposal(parse_json_object(reply), provenance, refused=refused))
+            return list(read_proposal(parse_json_object(reply), provenance, refused=refused, stages=scaffold.names))
 
         shown = await run_heavy(partial(render_contrast, contrast, tokens=self._settings.group_tokens))
-        request = self._request(PROPOSE, shown, schema=WireProposal)
+        request = self._request(PROPOSE, shown, schema=wire_proposal(len(scaffold.names)))
         try:
             drafts = await ask_for(self._model, request, parse=parse, retry=self._settings.retry, timing=self._timing)
         except ModelError as failure:
@@ -85,6 +86,7 @@ class LLMJudge:
             contrast.question,
             {n: f"{draft.title}: {draft.description}" for n, draft in enumerate(admitted)},
             contrast.seed,
+            scaffold,
         )
         faults += [f"second_reader: rubric {admitted[n].title[:60]!r}: {why}" for n, why in objections.items()]
         kept = tuple(draft for n, draft in enumerate(admitted) if n not in objections)
@@ -95,6 +97,7 @@ class LLMJudge:
 
         The scores are all that were asked for, or none: a judge that leaves criteria out chooses what counts.
         """
+        self._known(request.parsed.scaffold)
         if not request.rubrics:
             return ScoringResult()
         try:
@@ -110,12 +113,21 @@ class LLMJudge:
         for scores in await run_together(self._judge_candidates(task, group) for group in groups if group):
             candidate_scores |= scores
         objections = await self._read_again(
-            task.question, {index: task.candidates[index] for index in written}, task.seed
+            task.question, {index: task.candidates[index] for index in written}, task.seed, task.parsed.scaffold
         )
         for index, why in objections.items():
             candidate_scores[index] = candidate_scores[index]._replace(refusal=why)
         empty = CandidateScore(EMPTY, "the candidate is empty")
         return tuple(candidate_scores.get(index, empty) for index in range(len(task.candidates)))
+
+    def _known(self, scaffold: Scaffold) -> Scaffold:
+        """The scaffold, if the prompts speak of its stages."""
+        if scaffold.names != self._prompts.stages:
+            raise UsageError(
+                f"the attempt has the stages {', '.join(scaffold.names)}; the prompts of this judge speak of "
+                f"{', '.join(self._prompts.stages)}. Give it prompts=read_judge_prompts(None, stage_set)."
+            )
+        return scaffold
 
     def _request(self, purpose: str, blocks: str, *, schema: type[BaseModel]) -> ChatRequest:
         return ChatRequest(
@@ -128,15 +140,18 @@ class LLMJudge:
             seed=self._settings.seed,
         )
 
-    async def _read_again(self, question: str, texts: Mapping[int, str], seed: int) -> dict[int, str]:
+    async def _read_again(
+        self, question: str, texts: Mapping[int, str], seed: int, scaffold: Scaffold
+    ) -> dict[int, str]:
         """Why the second reader keeps texts out, by their key. Without an answer it keeps out all."""
         if not (self._settings.second_reader and texts):
             return {}
         rows = [
-            {"index": at, "text": neutralize(shorten_middle(text, MAX_CANDIDATE_CHARS))} for at, text in texts.items()
+            {"index": at, "text": neutralize(shorten_middle(text, MAX_CANDIDATE_CHARS), scaffold)}
+            for at, text in texts.items()
         ]
-        question_block = ("QUESTION", shorten_middle(neutralize(question), QUESTION_CHARS))
-        request = self._request(ADMIT, delimit([question_block, ("TEXTS", rows)], seed), schema=WirePurposes)
+        question_block = ("QUESTION", shorten_middle(neutralize(question, scaffold), QUESTION_CHARS))
+        request = self._request(ADMIT, delimit([question_block, ("TEXTS", rows)], seed, scaffold), schema=WirePurposes)
 
         def parse(reply: ChatReply) -> dict[int, WirePurpose]:
             purposes = read_entries(parse_json_object(reply), WirePurpose, asked=texts)
@@ -157,7 +172,7 @@ class LLMJudge:
 
     async def _score_answer(self, request: ScoringRequest, failure: str) -> ScoringResult:
         """The reduced call that follows a failed full one: the answer and its rubrics, nothing else."""
-        rubrics = tuple(rubric for rubric in request.rubrics if rubric.stage is Stage.ANSWER)
+        rubrics = tuple(rubric for rubric in request.rubrics if rubric.stage == request.parsed.scaffold.last)
         if len(rubrics) in (0, len(request.rubrics)):
             # Nothing to leave out: it would be the call that failed.
             return ScoringResult(failure=failure)
@@ -168,8 +183,9 @@ class LLMJudge:
         return result._replace(is_answer_only=True, failure=failure)
 
     async def _score(self, request: ScoringRequest, retry: RetryPolicy) -> ScoringResult:
+        stages = request.parsed.stages
         # By stage, then by id: the same rubrics have the same indices for every trajectory of the group.
-        ordered = sorted(request.rubrics, key=lambda rubric: (STAGES.index(rubric.stage), rubric.id))
+        ordered = sorted(request.rubrics, key=lambda rubric: (stages.index(rubric.stage), rubric.id))
         rubrics: Numbered = dict(enumerate(ordered, start=1))
         shown = await run_heavy(partial(render_scoring, request, rubrics, settings=self._settings))
         call = self._request(SCORE, shown, schema=WireScores)
@@ -237,4 +253,5 @@ class LLMJudge:
 def _find_faults(contrast: Contrast, drafts: Sequence[Rubric]) -> list[str | None]:
     """Why each draft is refused, or None."""
     shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
-    return [refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
+    scaffold = contrast.scaffold
+    return [refuse_rubric(draft, shown, question=contrast.question, scaffold=scaffold) for draft in drafts]

@@ -5,14 +5,10 @@ from typing import get_args
 
 from pydantic import JsonValue
 
-from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.judgement import Polarity, Provenance, Rubric
 
-RUBRICS_PER_STAGE = "1 to 4"
-"""How many rubrics the prompt asks for in the stages plan, research and review."""
-RUBRICS_PER_ANSWER = "2 to 5"
-"""How many rubrics the prompt asks for in the stage answer."""
 ACCEPTED_PER_STAGE = 6
 """How many rubrics of a stage are taken from one reply.
 
@@ -27,22 +23,28 @@ WEIGHTS = {1: "minor", 2: "important", 3: "critical"}
 _Lists = Mapping[Polarity, Sequence[JsonValue]]
 
 
-def read_proposal(reply: Mapping[str, JsonValue], provenance: Provenance, *, refused: list[str]) -> Iterator[Rubric]:
+def stage_keys(stages: Sequence[str]) -> dict[str, str]:
+    """The field of a reply that has a stage's rubrics, by stage."""
+    return {stage: f"stage_{number}" for number, stage in enumerate(stages, start=1)}
+
+
+def read_proposal(
+    reply: Mapping[str, JsonValue], provenance: Provenance, *, refused: list[str], stages: Sequence[str] = STAGES
+) -> Iterator[Rubric]:
     """The rubrics of a reply. A malformed rubric is refused by itself.
 
     Raises:
-        ModelError: the reply is not the four stages, each with its two lists, and nothing else. Then none was refused.
+        ModelError: the reply is not the stages, each with its two lists, and nothing else. Then none was refused.
     """
-    keys = {stage: f"stage_{stage.position + 1}" for stage in STAGES}
+    keys = stage_keys(stages)
     lists = {stage: _lists_of(reply.get(key), key) for stage, key in keys.items()}
     others = sorted(reply.keys() - keys.values())
     if others:
         raise ModelError(f"it has the field {others[0][:40]!r} beside the stages", is_retryable=True)
-    for stage in STAGES:
+    for stage in stages:
         drafts = list(_read_stage(lists[stage], stage, provenance=provenance, refused=refused))
         refused += [
-            f"too_many: {stage.value} rubric {draft.title[:60]!r} is one too many"
-            for draft in drafts[ACCEPTED_PER_STAGE:]
+            f"too_many: {stage} rubric {draft.title[:60]!r} is one too many" for draft in drafts[ACCEPTED_PER_STAGE:]
         ]
         yield from drafts[:ACCEPTED_PER_STAGE]
 
@@ -60,13 +62,13 @@ def _lists_of(written: JsonValue, key: str) -> _Lists:
     return lists
 
 
-def _read_stage(lists: _Lists, stage: Stage, *, provenance: Provenance, refused: list[str]) -> Iterator[Rubric]:
+def _read_stage(lists: _Lists, stage: str, *, provenance: Provenance, refused: list[str]) -> Iterator[Rubric]:
     for polarity, rows in lists.items():
         for row in rows:
             title, description, weight = _fields(row)
             if not (title and description) or weight is None:
                 refused.append(
-                    f"format: {stage.value} rubric {title[:60]!r} lacks a title, a description or a weight of "
+                    f"format: {stage} rubric {title[:60]!r} lacks a title, a description or a weight of "
                     f"{', '.join(map(str, WEIGHTS))}"
                 )
                 continue

@@ -2,18 +2,24 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import zip_longest
 
 from rubricem_env.domain.base import Span
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.scaffold.copies import ShownText
-from rubricem_env.scaffold.grammar import RESERVED
+from rubricem_env.scaffold.grammar import MAX_SCAFFOLDS, alternatives, grammar_of
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 REPEATED = "[reference block repeated]"
 _BLOCK = "reference_examples"
-_NAMES = "|".join(sorted(RESERVED, key=len, reverse=True))
-_TAG = re.compile(rf"<\s*+(/?)\s*+({_NAMES})(?![\w-])[^<>]*+>", re.IGNORECASE | re.ASCII)
+
+
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _tag(scaffold: Scaffold) -> re.Pattern[str]:
+    names = alternatives(grammar_of(scaffold).reserved)
+    return re.compile(rf"<\s*+(/?)\s*+({names})(?![\w-])[^<>]*+>", re.IGNORECASE | re.ASCII)
 
 
 def find_repeats(parsed: ParsedTrajectory) -> tuple[Span, ...]:
@@ -24,11 +30,11 @@ def find_repeats(parsed: ParsedTrajectory) -> tuple[Span, ...]:
     """
     segments = parsed.trajectory.segments
     prompt = "".join(segment.text for segment in segments if segment.origin is Origin.PROMPT)
-    block = ShownText(span.of(prompt) for span in _after_openings(prompt))
+    block = ShownText(span.of(prompt) for span in _after_openings(prompt, parsed.scaffold))
     written = parsed.policy_text
     return tuple(
         Span(span.start + copy.start, span.start + copy.end)
-        for span in _after_openings(written)
+        for span in _after_openings(written, parsed.scaffold)
         for copy in block.find_copies(span.of(written))
     )
 
@@ -44,9 +50,9 @@ def leave_out(repeats: tuple[Span, ...], text: str, *, within: Span) -> str:
     return "".join((*kept, text[start : within.end]))
 
 
-def _after_openings(text: str) -> Iterator[Span]:
+def _after_openings(text: str, scaffold: Scaffold) -> Iterator[Span]:
     """What follows each opening tag of the block, up to the next reserved tag."""
-    tags = list(_TAG.finditer(text))
+    tags = list(_tag(scaffold).finditer(text))
     for tag, following in zip_longest(tags, tags[1:]):
         if not tag[1] and tag[2].lower() == _BLOCK:
             yield Span(tag.end(), following.start() if following else len(text))

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Literal, TypeVar
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ValidationError, create_model
 
-from rubricem_env.domain.base import Frozen, UnitScore
+from rubricem_env.domain.base import STAGES, Frozen, UnitScore
 from rubricem_env.domain.errors import ModelError
 from rubricem_env.domain.scale import Score
 
@@ -47,9 +48,17 @@ class WireRubric(Frozen):
 
 _RubricList = list[WireRubric]
 WireStage = create_model("WireStage", __base__=Frozen, positive_rubrics=_RubricList, negative_rubrics=_RubricList)
-WireProposal = create_model(
-    "WireProposal", __base__=Frozen, stage_1=WireStage, stage_2=WireStage, stage_3=WireStage, stage_4=WireStage
-)
+
+
+@cache
+def wire_proposal(num_stages: int) -> type[BaseModel]:
+    """The reply to a request for rubrics: `stage_1` and so on, each with its two lists."""
+    fields: dict[str, Any] = {f"stage_{number}": WireStage for number in range(1, num_stages + 1)}
+    return create_model("WireProposal", __base__=Frozen, **fields)
+
+
+WireProposal = wire_proposal(len(STAGES))
+"""The reply about deep research."""
 
 
 class WireScore(Frozen):

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rubricem_env.concurrency import open_generator
-from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.judgement import Rubric, StageScore
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.model.delimiters import delimit
@@ -28,13 +28,15 @@ def render_contrast(contrast: Contrast, *, tokens: int) -> str:
         for number, chosen in enumerate(order, start=1)
     ]
     known = contrast.known
+    scaffold = contrast.scaffold
     existing = {
-        "persistent": [_describe(rubric) for rubric in known.persistent],
-        "active": [_describe(entry.rubric) for entry in known.active],
-        "retired": [_describe(entry.last.rubric) for entry in known.archive],
+        "persistent": [_describe(rubric, scaffold) for rubric in known.persistent],
+        "active": [_describe(entry.rubric, scaffold) for entry in known.active],
+        "retired": [_describe(entry.last.rubric, scaffold) for entry in known.archive],
     }
-    question = shorten_middle(neutralize(contrast.question), QUESTION_CHARS)
-    return delimit([("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)], contrast.seed)
+    question = shorten_middle(neutralize(contrast.question, scaffold), QUESTION_CHARS)
+    contents = [("QUESTION", question), ("ATTEMPTS", attempts), ("EXISTING", existing)]
+    return delimit(contents, contrast.seed, scaffold)
 
 
 _ABSENCE = re.compile(
@@ -53,12 +55,12 @@ def is_of_absence(rubric: Rubric) -> bool:
     return any(_ABSENCE.match(text.strip()) for text in (rubric.title, rubric.description))
 
 
-def _describe(rubric: Rubric) -> dict[str, str]:
+def _describe(rubric: Rubric, scaffold: Scaffold) -> dict[str, str]:
     return {
-        "stage": rubric.stage.value,
+        "stage": rubric.stage,
         "polarity": rubric.polarity,
-        "title": neutralize(rubric.title),
-        "description": neutralize(rubric.description),
+        "title": neutralize(rubric.title, scaffold),
+        "description": neutralize(rubric.description, scaffold),
     }
 
 
@@ -68,59 +70,62 @@ def render_scoring(request: ScoringRequest, rubrics: Numbered, *, settings: AskS
     What a group shares comes first, so that servers cache it.
     """
     stages = render_stages(request.parsed, tokens=settings.trajectory_tokens)
-    answer = stages.pop(Stage.ANSWER.value)
+    scaffold = request.parsed.scaffold
+    answer = stages.pop(scaffold.last)
     # A reduced call follows a failed full one, so it is kept small: it has nothing but the answer.
-    is_reduced = all(rubric.stage is Stage.ANSWER for rubric in rubrics.values())
+    is_reduced = all(rubric.stage == scaffold.last for rubric in rubrics.values())
     criteria = [
         {
             "index": index,
-            **_describe(rubric),
+            **_describe(rubric, scaffold),
             "polarity": rubric.polarity.upper(),
             "needs_quote": settings.requires_quote and rubric.polarity == "positive" and not is_of_absence(rubric),
         }
         for index, rubric in rubrics.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(neutralize(request.question), QUESTION_CHARS)),
+        ("QUESTION", shorten_middle(neutralize(request.question, scaffold), QUESTION_CHARS)),
         ("CRITERIA", criteria),
         ("TRAJECTORY", {"left_out": "only the answer is to be scored"} if is_reduced else stages),
         ("ANSWER", answer),
     ]
     # One seed for all attempts: that of the request differs between them, and with it all delimiters would.
-    return delimit(contents, settings.seed or 0)
+    return delimit(contents, settings.seed or 0, scaffold)
 
 
 def render_reflection_task(task: ReflectionTask, numbered: Mapping[int, int], *, tokens: int) -> str:
+    scaffold = task.parsed.scaffold
     candidates = [
         {"index": number, "reflection": shorten_middle(task.candidates[index], MAX_CANDIDATE_CHARS)}
         for number, index in numbered.items()
     ]
     contents = [
-        ("QUESTION", shorten_middle(neutralize(task.question), QUESTION_CHARS)),
+        ("QUESTION", shorten_middle(neutralize(task.question, scaffold), QUESTION_CHARS)),
         ("TRAJECTORY", render_stages(task.parsed, tokens=tokens)),
         ("SCORES", _render_scores(task)),
         ("CANDIDATES", candidates),
     ]
-    return delimit(contents, task.seed)
+    return delimit(contents, task.seed, scaffold)
 
 
 def _render_scores(task: ReflectionTask) -> dict[str, Any]:
     rubrics = {rubric.id: rubric for rubric in task.rubrics}
+    scaffold = task.parsed.scaffold
     scores: dict[str, Any] = {}
-    for stage in STAGES:
+    for stage in task.judgement.stages:
         outcome = task.judgement.outcome(stage)
         if not isinstance(outcome, StageScore):
-            scores[stage.value] = {"score": None, "why": outcome.reason}
+            scores[stage] = {"score": None, "why": outcome.reason}
             continue
         criteria = [
             {
-                "criterion": neutralize(rubrics[score.rubric_id].title),
+                "criterion": neutralize(rubrics[score.rubric_id].title, scaffold),
                 "polarity": rubrics[score.rubric_id].polarity,
                 "score": score.rounded,
-                "why": neutralize(score.justification),
+                "why": neutralize(score.justification, scaffold),
             }
             for score in outcome.rubric_scores
             if score.rubric_id in rubrics
         ]
-        scores[stage.value] = {"score": round(outcome.score, 3), "missing": outcome.missing, "criteria": criteria}
+        scores[stage] = {"score": round(outcome.score, 3), "missing": outcome.missing, "criteria": criteria}
     return scores

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from rubricem_env.domain.base import STAGES, Span, Stage
+from rubricem_env.domain.base import Span
 from rubricem_env.domain.trajectory import Origin
 from rubricem_env.judge.model.repeats import find_repeats, leave_out
 from rubricem_env.scaffold.grammar import SNIPPET
@@ -25,7 +25,7 @@ GROUP_TOKENS = 196_608
 class _Piece(NamedTuple):
     """A part of the attempt. Parts of a low rank are shortened first: pages, own steps, cited snippets, the answer."""
 
-    stage: Stage
+    stage: str
     author: Origin
     text: str
     rank: int
@@ -45,16 +45,16 @@ def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) 
     """
     pieces = _shorten_to(list(_pieces(parsed)), tokens)
     stages: dict[str, Any] = {}
-    for stage in STAGES:
-        of_stage = (piece for piece in pieces if piece.stage is stage)
+    for stage in parsed.stages:
+        of_stage = (piece for piece in pieces if piece.stage == stage)
         own = groupby(of_stage, key=lambda piece: (piece.author, piece.segment))
         shown = [
             {"agent" if author is Origin.POLICY else "tool_output": "".join(part.text for part in parts)}
             for (author, _), parts in own
         ]
-        stages[stage.value] = shown if parsed.happened(stage) else None
-        if stages[stage.value] and parsed.is_truncated(stage):
-            stages[stage.value].append({"note": TRUNCATED})
+        stages[stage] = shown if parsed.happened(stage) else None
+        if stages[stage] and parsed.is_truncated(stage):
+            stages[stage].append({"note": TRUNCATED})
     return stages
 
 
@@ -93,13 +93,13 @@ def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
                 own = Span(max(span.start, offset), min(span.end, end))
                 text = leave_out(repeats, parsed.policy_text, within=own) if own.end > own.start else ""
                 if text.strip():
-                    yield _Piece(stage, Origin.POLICY, text, _ANSWER if stage is Stage.ANSWER else _STEP, number)
+                    yield _Piece(stage, Origin.POLICY, text, _ANSWER if stage == parsed.stages[-1] else _STEP, number)
             offset = end
         elif segment.origin is Origin.TOOL:
             # The stage of the last character before it: the one that made the tool call.
             spans = parsed.spans.items()
-            stage = next((stage for stage, span in spans if span.start < offset <= span.end), Stage.RESEARCH)
-            text = inert_tool_text(segment)
+            stage = next((stage for stage, span in spans if span.start < offset <= span.end), parsed.scaffold.working)
+            text = inert_tool_text(segment, parsed.scaffold)
             begin = 0
             for snippet in _SHOWN_SNIPPET.finditer(text):
                 if snippet["id"] in parsed.citations.known:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric
 
 
@@ -15,8 +14,8 @@ def drop_rubrics(rubrics: Sequence[Rubric], share: float, *, rng: np.random.Gene
     # Drawn in the order of ids, so that the result does not depend on the order of the list.
     draws = {rubric.id: rng.random() for rubric in sorted(rubrics, key=lambda rubric: rubric.id)}
     kept = {rubric.id for rubric in rubrics if rubric.persistent or draws[rubric.id] >= share}
-    for stage in STAGES:
-        own = [rubric for rubric in rubrics if rubric.stage is stage]
-        if own and not any(rubric.id in kept for rubric in own):
+    for stage in dict.fromkeys(rubric.stage for rubric in rubrics):
+        own = [rubric for rubric in rubrics if rubric.stage == stage]
+        if not any(rubric.id in kept for rubric in own):
             kept.add(max(own, key=lambda rubric: draws[rubric.id]).id)
     return tuple(rubric for rubric in rubrics if rubric.id in kept)

@@ -1,16 +1,29 @@
 """Reads the rubrics of a question from a file."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationInfo, model_validator
 
-from rubricem_env.domain.base import Stage, Text
+from rubricem_env.domain.base import STAGES, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Polarity, Rubric
 
 MAX_RUBRICS = 500
+
+
+def _stages_of(info: ValidationInfo) -> Sequence[str]:
+    stages: Sequence[str] = (info.context or {}).get("stages", STAGES)
+    return stages
+
+
+def _known_stage(stage: str, info: ValidationInfo) -> str:
+    stages = _stages_of(info)
+    if stage not in stages:
+        raise ValueError(f"it is of no stage; the stages are {', '.join(stages)}")
+    return stage
 
 
 class RubricRow(BaseModel):
@@ -21,39 +34,40 @@ class RubricRow(BaseModel):
     description: Text = ""
     title: Annotated[Text, Field(min_length=1)] = ""
     weight: Annotated[float, Field(strict=True, allow_inf_nan=False)] = 1.0
-    stage: Stage = Stage.ANSWER
+    stage: Annotated[str, AfterValidator(_known_stage)] = ""
+    """Empty is the last stage."""
     polarity: Polarity = "positive"
     persistent: StrictBool = True
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _agrees_with_itself(self, info: ValidationInfo) -> Self:
+        last = _stages_of(info)[-1]
         if "polarity" in self.model_fields_set and self.weight < 0:
             raise ValueError(f"it has a polarity and the negative weight {self.weight:g}; give one or the other")
-        if "persistent" in self.model_fields_set and self.persistent and self.stage is not Stage.ANSWER:
-            raise ValueError(f"it is persistent in the stage {self.stage}; only answer rubrics are persistent")
+        if "persistent" in self.model_fields_set and self.persistent and self.stage not in ("", last):
+            raise ValueError(f"it is persistent in the stage {self.stage}; only {last} rubrics are persistent")
         if self.weight and not self.description:
             raise ValueError("it has no description; it needs a text")
         return self
 
-    @property
-    def rubric(self) -> Rubric:
-        """The rubric of a row whose weight is not 0."""
+    def rubric(self, last: str) -> Rubric:
+        """The rubric of a row whose weight is not 0; `last` is the last stage."""
         return Rubric(
-            stage=self.stage,
+            stage=self.stage or last,
             title=self.title or self.description[:80],
             description=self.description,
             polarity="negative" if self.weight < 0 else self.polarity,
             weight=abs(self.weight),
-            persistent=self.persistent and self.stage is Stage.ANSWER,
+            persistent=self.persistent and self.stage in ("", last),
         )
 
 
-def read_rubrics(text: str, where: str) -> tuple[Rubric, ...]:
+def read_rubrics(text: str, where: str, stages: Sequence[str] = STAGES) -> tuple[Rubric, ...]:
     """The rubrics of a file's text; `where` names the file in messages.
 
-    A row is {"title", "description", "weight"}: a persistent rubric of the Answer stage whose negative weight makes
+    A row is {"title", "description", "weight"}: a persistent rubric of the last stage whose negative weight makes
     it a flaw. With "stage" it may be any stage's, with "polarity" its weight must be positive, and "persistent"
-    tells whether it can be retired: by default only answer rubrics cannot. Rows with the weight 0 are dropped.
+    tells whether it can be retired: by default only those of the last stage cannot. Rows with the weight 0 are dropped.
 
     Raises:
         FileFormatError: not such a list, naming the first row that is wrong.
@@ -64,9 +78,9 @@ def read_rubrics(text: str, where: str) -> tuple[Rubric, ...]:
     rubrics = {}
     for number, row in enumerate(rows, start=1):
         with validating(f"{where}, rubric {number}", "A rubric has title, description and weight, below 0 for a flaw."):
-            read = RubricRow.model_validate(row)
+            read = RubricRow.model_validate(row, context={"stages": stages})
         if read.weight:
-            rubric = read.rubric
+            rubric = read.rubric(stages[-1])
             rubrics[rubric.id] = rubric
     return tuple(rubrics.values())
 

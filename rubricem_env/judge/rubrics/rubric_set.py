@@ -4,22 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from rubricem_env.domain.base import STAGES, Count, Frozen, Stage
+from rubricem_env.domain.base import Count, Frozen, StageName
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.domain.settings import Settings
 from rubricem_env.judge.rubrics.separation import score_variance
 
-
-class StageCaps(Settings):
-    """How many active rubrics each stage keeps; the defaults are the paper's (section C.4)."""
-
-    plan: Count = 3
-    research: Count = 2
-    review: Count = 2
-    answer: Count = 3
-
-    def of(self, stage: Stage) -> int:
-        return (self.plan, self.research, self.review, self.answer)[stage.position]
+StageCaps = Mapping[StageName, Count]
+"""How many active rubrics each stage keeps, by its name."""
 
 
 class ActiveRubric(Frozen):
@@ -137,6 +127,6 @@ class RubricSet(Frozen):
 def _within_caps(entries: Sequence[ActiveRubric], caps: StageCaps) -> set[str]:
     return {
         entry.rubric.id
-        for stage in STAGES
-        for entry in sorted((e for e in entries if e.rubric.stage is stage), key=attrgetter("rank"))[: caps.of(stage)]
+        for stage, cap in caps.items()
+        for entry in sorted((e for e in entries if e.rubric.stage == stage), key=attrgetter("rank"))[:cap]
     }

@@ -16,10 +16,12 @@ SEPARATING_PER_STAGE = 4
 """How many rubrics of a stage a judge without a model proposes."""
 
 
-def separating_rubrics(judged: Iterable[tuple[Rubric, Sequence[float]]]) -> Iterator[Rubric]:
+def separating_rubrics(
+    judged: Iterable[tuple[Rubric, Sequence[float]]], stages: Sequence[str] = STAGES
+) -> Iterator[Rubric]:
     """The rubrics whose scores differ over a group, by stage; of each stage the few that separate it best."""
     rated = [(score_variance(scores), rubric) for rubric, scores in judged]
     rated.sort(key=lambda pair: (-pair[0], -pair[1].weight, pair[1].title))
-    for stage in STAGES:
-        separating = [rubric for variance, rubric in rated if variance > 0 and rubric.stage is stage]
+    for stage in stages:
+        separating = [rubric for variance, rubric in rated if variance > 0 and rubric.stage == stage]
         yield from separating[:SEPARATING_PER_STAGE]

@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import ToolCall, ToolStatus
 from rubricem_env.judge.rules.key_terms import key_terms, plain_text
 from rubricem_env.scaffold.claims import answered_calls, is_same_query
-from rubricem_env.scaffold.grammar import PARENTS, PLAN, STATE_EVALUATION
+from rubricem_env.scaffold.grammar import STATE_EVALUATION, grammar_of
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[[ xX]?\])\s*(?P<item>\S.*)$", re.M)
@@ -23,13 +22,21 @@ class Facts(NamedTuple):
     calls: tuple[tuple[ToolCall, ToolStatus | None], ...]
     """Each executed call with its status, which is None in files that do not say."""
 
-    def stage_text(self, stage: Stage) -> str:
+    def stage_text(self, stage: str) -> str:
         return plain_text(self.parsed.stage_text(stage))
+
+    @property
+    def answer_text(self) -> str:
+        """The text of the last stage."""
+        return self.stage_text(self.parsed.stages[-1])
 
     def section(self, name: str) -> str:
         """One section of the first plan or the last review; empty where it was not written."""
-        blocks = [(block, turn.text) for turn in self.parsed.turns for block in turn.named(PARENTS[name])]
-        for block, text in blocks[:1] if PARENTS[name] == PLAN else blocks[-1:]:
+        scaffold = self.parsed.scaffold
+        parent = grammar_of(scaffold).parents.get(name, "")
+        closes = any(form.ends_with == parent for form in scaffold.stages)
+        blocks = [(block, turn.text) for turn in self.parsed.turns for block in turn.named(parent)]
+        for block, text in blocks[:1] if closes else blocks[-1:]:
             return next((section.inner(text) for section in block.sections if section.name == name), "")
         return ""
 

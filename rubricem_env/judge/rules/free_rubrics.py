@@ -54,6 +54,8 @@ def pooled_rules(group: Sequence[Facts], rules: Sequence[Rule]) -> Iterator[Rule
     listed = ", ".join(words[term] for term in shared[:MAX_POOLED_TERMS])
     description = f"The stage serves dimensions that more than one plan named; {TERMS_LABEL} {listed}."
     for stage, title in POOLED_STAGES.items():
+        if stage not in group[0].parsed.stages:
+            continue
         rubric = Rubric(
             stage=stage, title=title, description=description, weight=2.0, provenance=rules[0].rubric.provenance
         )

@@ -2,7 +2,6 @@
 
 import re
 
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.judgement import Rubric, RubricScore, StageScore
 from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.judge.reflections import EMPTY, CandidateScore, ReflectionTask
@@ -45,7 +44,7 @@ def _judge(task: ReflectionTask, text: str) -> CandidateScore:
 def _faults(task: ReflectionTask) -> list[Rubric]:
     """The rubrics that the attempt lost score by, the greatest loss first; at most five."""
     scored: dict[str, RubricScore] = {}
-    for stage in STAGES:
+    for stage in task.judgement.stages:
         outcome = task.judgement.outcome(stage)
         if isinstance(outcome, StageScore):
             scored |= {score.rubric_id: score for score in outcome.rubric_scores}

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import Provenance, Rubric
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.scale import FULL_SCORE, PARTIAL_SCORE, score_of_share
 from rubricem_env.domain.trajectory import ToolStatus
 from rubricem_env.judge.injections import find_injections
@@ -13,6 +15,7 @@ from rubricem_env.judge.rules.facts import Facts
 from rubricem_env.judge.rules.key_terms import cover, covered_share, find_quote, key_terms, key_words, plain_text
 from rubricem_env.judge.rules.tables import RULE_TABLES
 from rubricem_env.scaffold.citations import find_citations
+from rubricem_env.scaffold.grammar import DEFAULT, MAX_SCAFFOLDS, grammar_of
 
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 RULES_VERSION = "rules-1"
@@ -36,27 +39,65 @@ class Rule(NamedTuple):
     score: ScoringFunction
 
 
-_RULES: list[Rule] = []
+class _Template(NamedTuple):
+    """A rule before its question is known."""
+
+    rule: Rule
+    needs: frozenset[str]
+    """The tags that it reads."""
 
 
-def rules_for(question: str, step: int = 0) -> tuple[Rule, ...]:
-    """All rules, in the order of the stages; the descriptions name the question's key terms."""
+_RULES: list[_Template] = []
+
+
+def rules_for(question: str, step: int = 0, scaffold: Scaffold = DEFAULT) -> tuple[Rule, ...]:
+    """All rules that a scaffold's tags allow, in the order of the stages; they name the question's key terms.
+
+    A stage before the answer that no rule reads has one of its own: whether it takes up the question.
+    """
     subject = ", ".join(list(key_words(question).values())[:_SUBJECT_WORDS]) or "the question"
     provenance = Provenance(step=step, model="rules", prompt_hash=RULES_VERSION)
     rules = []
-    for rule in _RULES:
+    for rule in _rules_of(scaffold):
         description = rule.rubric.description.format(subject=subject)
         rubric = rule.rubric.model_copy(update={"description": description, "provenance": provenance})
         rules.append(Rule(rubric, rule.score))
     return tuple(rules)
 
 
+@lru_cache(maxsize=MAX_SCAFFOLDS)
+def _rules_of(scaffold: Scaffold) -> tuple[Rule, ...]:
+    tags = grammar_of(scaffold).roles.keys()
+    rules = []
+    for (rubric, score), needs in _RULES:
+        stage = scaffold.last if rubric.stage == Stage.ANSWER else rubric.stage
+        if needs <= tags and stage in scaffold.names:
+            rules.append(Rule(rubric.model_copy(update={"stage": stage}), score))
+    read = {rule.rubric.stage for rule in rules}
+    rules += [_takes_up(stage) for stage in scaffold.names if stage not in read]
+    return tuple(sorted(rules, key=lambda rule: scaffold.position(rule.rubric.stage)))
+
+
+def _takes_up(stage: str) -> Rule:
+    """The rule of a stage that no other rule reads."""
+    shown = stage.replace("_", " ")
+    rubric = Rubric(
+        stage=stage,
+        title=f"The {shown} takes up what the question asks",
+        description=f"The {shown} speaks of each thing that the question turns on: {{subject}}.",
+        weight=3.0,
+    )
+    return Rule(rubric, lambda facts: _cover_question(facts, facts.stage_text(stage), otherwise="not taken up:"))
+
+
 def _rule(title: str) -> Callable[[ScoringFunction], ScoringFunction]:
     """Makes a rule of the rubric with this title and the function that scores it."""
 
     def add(score: ScoringFunction) -> ScoringFunction:
-        rubric = Rubric.model_validate({"title": title, **RULE_TABLES["rules"][title]}, strict=False)
-        _RULES.append(Rule(rubric, score))
+        row = dict(RULE_TABLES["rules"][title])
+        needs = frozenset(row.pop("needs", ()))
+        rubric = Rubric.model_validate({"title": title, **row}, strict=False)
+        _RULES.append(_Template(Rule(rubric, score), needs))
         return score
 
     return add
@@ -203,7 +244,7 @@ def _plans_writing(facts: Facts) -> Scored:
 
 @_rule("Answers each part of the question")
 def _answers(facts: Facts) -> Scored:
-    return _cover_question(facts, facts.stage_text(Stage.ANSWER), otherwise="no word of")
+    return _cover_question(facts, facts.answer_text, otherwise="no word of")
 
 
 @_rule("Claims carry citations that resolve")
@@ -212,7 +253,7 @@ def _cites(facts: Facts) -> Scored:
     sentences = len(_SENTENCE_END.findall(plain_text(answer))) or int(bool(answer))
     resolving = sum(not facts.parsed.shown.isdisjoint(citation.ids) for citation in find_citations(answer))
     share = resolving / sentences if sentences else 0.0
-    quote = find_quote(facts.stage_text(Stage.ANSWER))
+    quote = find_quote(facts.answer_text)
     reason = f"{resolving} resolving citations in {sentences} sentences: {quote}"
     return Scored(_score_of_positive_share(share, full=0.5), reason)
 
@@ -229,12 +270,12 @@ def _invents_citations(facts: Facts) -> Scored:
 
 @_rule("Breaks off")
 def _breaks_off(facts: Facts) -> Scored:
-    ending = facts.stage_text(Stage.ANSWER).strip()[-100:]
+    ending = facts.answer_text.strip()[-100:]
     return Scored(0 if facts.parsed.is_complete else FULL_SCORE, f"the answer ends with “{ending}”")
 
 
 @_rule("Speaks to whoever rates it")
 def _addresses_judge(facts: Facts) -> Scored:
-    text = facts.stage_text(Stage.ANSWER)
+    text = facts.answer_text
     kinds = find_injections(text)
     return Scored(FULL_SCORE if kinds else 0, f"{', '.join(kinds) or 'speaks to the reader'}: {find_quote(text)}")

@@ -30,7 +30,7 @@ class RulesJudge:
         """The checks on which the group's attempts differ, those that separate it best first."""
         group = [gather_facts(contrast.question, parsed) for parsed in contrast.trajectories]
         shown = ShownText.in_trajectories(parsed.trajectory for parsed in contrast.trajectories)
-        rules = rules_for(contrast.question, contrast.step)
+        rules = rules_for(contrast.question, contrast.step, contrast.scaffold)
         rated = [
             (
                 rule.rubric,
@@ -38,15 +38,17 @@ class RulesJudge:
             )
             for rule in (*rules, *pooled_rules(group, rules))
         ]
-        drafts = tuple(separating_rubrics(rated))
-        faults = [refuse_rubric(draft, shown, question=contrast.question) for draft in drafts]
+        drafts = tuple(separating_rubrics(rated, contrast.scaffold.names))
+        faults = [
+            refuse_rubric(draft, shown, question=contrast.question, scaffold=contrast.scaffold) for draft in drafts
+        ]
         admitted = tuple(draft for draft, fault in zip(drafts, faults, strict=True) if not fault)
         return Proposal(admitted, refused=tuple(filter(None, faults)))
 
     async def score(self, request: ScoringRequest) -> ScoringResult:
         """Scores for every rubric of a stage that happened: by its rule, or by its key terms where it has none."""
         facts = gather_facts(request.question, request.parsed)
-        rules = {rule.rubric.id: rule.score for rule in rules_for(request.question)}
+        rules = {rule.rubric.id: rule.score for rule in rules_for(request.question, scaffold=request.parsed.scaffold)}
         there = set(present_stages(request.parsed))
         rubric_scores = {}
         for rubric in request.rubrics:

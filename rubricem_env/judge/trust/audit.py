@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
-from rubricem_env.domain.base import STAGES, Frozen, PositiveCount, Stage, UnitScore
+from rubricem_env.domain.base import Frozen, PositiveCount, UnitScore
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.settings import Settings
@@ -60,7 +60,7 @@ class Audit(Frozen):
 class _StagePair(NamedTuple):
     """The scores that both judges gave to one stage of a rollout."""
 
-    stage: Stage
+    stage: str
     trained: float
     held_out: float
 
@@ -112,11 +112,11 @@ class HeldOutAudit:
         score_pairs = [pair for comparison in results for pair in comparison.score_pairs]
         trained = {}
         held_out = {}
-        for stage in STAGES:
-            own = [pair for pair in stage_pairs if pair.stage is stage]
+        for stage in dict.fromkeys(stage for group in judged for one in group.judgements for stage in one.stages):
+            own = [pair for pair in stage_pairs if pair.stage == stage]
             if own:
-                trained[stage.value] = round(fmean([pair.trained for pair in own]), 4)
-                held_out[stage.value] = round(fmean([pair.held_out for pair in own]), 4)
+                trained[stage] = round(fmean([pair.trained for pair in own]), 4)
+                held_out[stage] = round(fmean([pair.held_out for pair in own]), 4)
         gap = fmean([pair.trained - pair.held_out for pair in stage_pairs]) if stage_pairs else None
         if gap is not None:
             self._gaps.append(gap)
@@ -152,7 +152,9 @@ class HeldOutAudit:
         rubrics = tuple(r for r in self._rubrics.get(group.key, judgement.rubrics) if r.stage in present)
         seed = derive_seed(self._seed, judgement.step, group.key, "held out", index)
         result = await self._judge.score(ScoringRequest(group.query.question, parsed, rubrics, seed))
-        held_out = score_trajectory(present, rubrics, rubric_scores=result.rubric_scores, failure=result.failure)
+        held_out = score_trajectory(
+            present, rubrics, rubric_scores=result.rubric_scores, failure=result.failure, stages=parsed.stages
+        )
         stage_pairs = []
         for stage in present:
             own = trained.judgement.score(stage)

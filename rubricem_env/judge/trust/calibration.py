@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rubricem_env.concurrency import run_together
-from rubricem_env.domain.base import STAGES, Frozen, Stage
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.judgement import Rubric, RubricScore
 from rubricem_env.domain.scale import Score
 from rubricem_env.domain.trajectory import Trajectory
@@ -25,7 +25,7 @@ class Calibration(NamedTuple):
     """A judge compared with labels. Scores come first, labels second, so a positive bias is generosity."""
 
     overall: Agreement
-    by_stage: tuple[tuple[Stage, Agreement], ...]
+    by_stage: tuple[tuple[str, Agreement], ...]
     rubric_scores: tuple[RubricScore | None, ...]
     """The judge's score of each example. It is None where the judge gave none."""
 
@@ -38,7 +38,8 @@ async def calibrate(judge: Judge, examples: Sequence[LabelledExample]) -> Calibr
         for score, example in zip(rubric_scores, examples, strict=True)
         if score
     ]
-    stages = [(stage, [(score, label) for score, label, own in scored if own is stage]) for stage in STAGES]
+    named = dict.fromkeys(stage for example in examples for stage in example.trajectory.scaffold.names)
+    stages = [(stage, [(score, label) for score, label, own in scored if own == stage]) for stage in named]
     return Calibration(
         overall=measure_agreement([(score, label) for score, label, _ in scored]),
         by_stage=tuple((stage, measure_agreement(own)) for stage, own in stages if own),

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from rubricem_env.concurrency import run_together
-from rubricem_env.domain.base import Stage
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.judge.base import Judge, ScoringRequest
@@ -32,17 +31,18 @@ def pad_answer(trajectory: Trajectory, times: int = 6) -> Trajectory | None:
 async def probe_length(
     judge: Judge, trajectories: Sequence[Trajectory], *, rubrics: Sequence[Rubric]
 ) -> tuple[float | None, ...]:
-    """What padding adds to each answer's score, by the answer rubrics given: 0 is fair.
+    """What padding adds to each answer's score, by the rubrics of the last stage that are given: 0 is fair.
 
     None where no answer is closed, or where the judge gave no score to one of the two versions.
     """
-    answer_rubrics = tuple(rubric for rubric in rubrics if rubric.stage is Stage.ANSWER)
 
     async def score(trajectory: Trajectory) -> float | None:
-        result = await judge.score(ScoringRequest(trajectory.question, parse_trajectory(trajectory), answer_rubrics))
+        stages = trajectory.scaffold.names
+        own = tuple(rubric for rubric in rubrics if rubric.stage == stages[-1])
+        result = await judge.score(ScoringRequest(trajectory.question, parse_trajectory(trajectory), own))
         return score_trajectory(
-            (Stage.ANSWER,), answer_rubrics, rubric_scores=result.rubric_scores, failure=result.failure
-        ).score(Stage.ANSWER)
+            stages[-1:], own, rubric_scores=result.rubric_scores, failure=result.failure, stages=stages
+        ).score(stages[-1])
 
     async def gain(plain: Trajectory) -> float | None:
         padded = pad_answer(plain)

@@ -38,7 +38,7 @@ def tables_read(statements: list[Any], tables: Collection[str]) -> tuple[str, ..
         kind = str(node.get("type", ""))
         if kind.endswith("_NODE") and kind not in _NODES:
             raise QueryRefused(f"the query has a part that is no SELECT. {ONLY_READS}.")
-        if kind == "SHOW_REF" and node.get("show_type") not in _SHOWS:
+        if kind == "SHOW_REF" and (node.get("table_name") or node.get("show_type") not in _SHOWS):
             raise QueryRefused("of this kind, run_sql takes SHOW TABLES, DESCRIBE table and SUMMARIZE table alone.")
         if kind == "TABLE_FUNCTION":
             _refuse_table_function(node)

@@ -105,10 +105,10 @@ class SqliteEngine:
         begins = _WORD.match(query)
         if "one statement at a time" in words:
             return QueryRefused(f"the query has several statements. {ONLY_READS}.")
-        if self._is_refused:
-            return QueryRefused(f"the query does more than read the tables. {ONLY_READS}.")
         if begins and begins[1].upper() not in _READING_WORDS:
             return QueryRefused(f"a statement of the kind {begins[1].upper()[:20]} is not run. {ONLY_READS}.")
+        if self._is_refused:
+            return QueryRefused(f"the query does more than read the tables. {ONLY_READS}.")
         if words.startswith("no such table"):
             words += f"; the tables are {', '.join(sorted(self._names)[:20])}"
         return QueryError(f"{words}.")

@@ -28,8 +28,8 @@ class TableAnalyst:
         name, number = _last_result(observations)
         said = f"{name} gives {number}." if number else "No number."
         if len(observations) == 1 and self.slips.repeats_query:
-            return f"<reading>{said} Again.</reading>{self._call()}"
-        return f"<reading>{said}</reading>{self._report(name, number)}"
+            return f"<think>I read the result.</think><reading>{said} Again.</reading>{self._call()}"
+        return f"<think>I read the result.</think><reading>{said}</reading>{self._report(name, number)}"
 
     def _frame(self) -> str:
         """The tables, the filters and the unit, as far as the slips leave them right."""
@@ -40,6 +40,7 @@ class TableAnalyst:
         filters = question.filters[:-1] if kind == "missing_filter" else question.filters
         unit = "as it is" if kind == "wrong_unit" else question.unit or "a count"
         return (
+            f"<think>This needs {len(tables)} table{'s' * (len(tables) > 1)}.</think>"
             f"<frame><tables>{', '.join(tables)}</tables><filters>{', '.join(filters)}</filters>"
             f"<unit>{unit}</unit></frame>"
         )

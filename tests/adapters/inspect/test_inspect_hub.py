@@ -55,10 +55,10 @@ def evaluate(installed, monkeypatch, folder, begin):
 
 def test_four_attempts_get_the_golden_scores_and_the_task_their_means(installed, monkeypatch, tmp_path):
     log, sample = evaluate(installed, monkeypatch, tmp_path, tutor)
-    scores = [[each[f"score_{stage.value}"] for stage in STAGES] for each in sample.metadata["attempts"]]
+    scores = [[each[f"score_{stage!s}"] for stage in STAGES] for each in sample.metadata["attempts"]]
     rounded = [[round(score, 4) for score in row] for row in scores]
     assert sorted(rounded) == sorted([round(score, 4) for score in row] for row in GOLDEN["scores"])
-    means = dict(zip((stage.value for stage in STAGES), np.mean(GOLDEN["scores"], axis=0), strict=True))
+    means = dict(zip((str(stage) for stage in STAGES), np.mean(GOLDEN["scores"], axis=0), strict=True))
     assert sample.scores["stages"].value == pytest.approx(means)
     assert {score.name: score.metrics["mean"].value for score in log.results.scores} == pytest.approx(means)
     assert sample.messages[0].role == "system"

@@ -88,7 +88,7 @@ def test_four_attempts_get_the_golden_scores(environment):
     with environment.session(task=task_of(environment, tutored_query().key)) as session:
         assert session.supports_score_group()
         scores = session.score_group([candidate(calls) for calls, _ in played])
-    assert_golden_scores([[each.metadata[f"score_{stage.value}"] for stage in STAGES] for each in scores])
+    assert_golden_scores([[each.metadata[f"score_{stage!s}"] for stage in STAGES] for each in scores])
     assert [each.reward for each in scores] == pytest.approx([row[-1] for row in GOLDEN["scores"]])
 
 

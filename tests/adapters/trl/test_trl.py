@@ -115,7 +115,7 @@ def test_a_plain_trainer_sees_four_rewards_and_one_advantage(make_trainer):
     assert output["advantages"].shape == (SIZE,)
     logged = {name: list(values) for name, values in trainer._logs["rewards"].items()}
     assert logged == {
-        f"{stage.value}_score": pytest.approx([row[stage.position] for row in GOLDEN["scores"]]) for stage in STAGES
+        f"{stage!s}_score": pytest.approx([row[stage.position] for row in GOLDEN["scores"]]) for stage in STAGES
     }
 
 

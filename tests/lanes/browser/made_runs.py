@@ -103,7 +103,7 @@ def make_ablation(folder: Path) -> None:
 def _log(gain: float, seed: int) -> RunLog:
     evaluations = [
         EvaluationLine(
-            step=8 * at, held_out={stage.value: 0.3 + at * (0.1 + gain) + seed / 50 for stage in STAGES}, valid=0.9
+            step=8 * at, held_out={str(stage): 0.3 + at * (0.1 + gain) + seed / 50 for stage in STAGES}, valid=0.9
         )
         for at in range(3)
     ]

@@ -14,9 +14,12 @@ from typer.testing import CliRunner
 from rubricem_agent.cli.ask import NO_MODEL, AskScreen, ask
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import load_trajectory
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_env.world.tables.analyst import TableAnalyst
+from rubricem_env.world.tables.table_world import TableWorld
 from tests.vllm_server import VllmServer, recite
 
 QUESTION = "How wide is the river Tall Fox?"
@@ -99,6 +102,29 @@ def test_a_question_is_answered_from_the_tables_of_a_folder(run, tmp_path):
     assert "google_search:" not in rules
 
 
+def test_tables_are_analysed_in_the_stages_of_data_analysis(run, tmp_path):
+    world = TableWorld.from_seed(0)
+    world.write_sqlite(tmp_path / "rivers.sqlite")
+    question = world.questions[0]
+    analyst = TableAnalyst(question)
+    shown = f'<snippet id="S_1">run_sql on readings, stations\n1 row.\nflow\n{question.value}</snippet>'
+    server = served(analyst.turn([]), analyst.turn([shown]))
+    with serve_loopback(server) as url:
+        options = ("--scaffold", "data_analysis", "--tables", str(tmp_path / "rivers.sqlite"))
+        result = run(question.question, "--policy", f"openai:m@{url}/v1", *options)
+
+    assert result.exit_code == 0, result.output
+    order = [result.output.index(f"── {stage} ─") for stage in ("FRAME", "ANALYSE", "REPORT")]
+    assert order == sorted(order)
+    assert "S_1  run_sql on readings, stations" in result.output
+    assert question.value in (tmp_path / "report.md").read_text()
+    rules = server.asked[0].body["messages"][0]["content"]
+    assert "You are a data analyst" in rules
+    assert "stations_2019(id INTEGER, river TEXT, region TEXT)" in rules
+    parsed = parse_trajectory(load_trajectory((tmp_path / "trajectory.json").read_text()))
+    assert (parsed.rejections, parsed.stages) == ((), ("frame", "analyse", "report"))
+
+
 def test_a_second_attempt_reads_the_lesson_of_the_first(run):
     server = served(PLAN + CALL, FINAL, LESSON, PLAN + CALL, FINAL)
     with serve_loopback(server) as url:
@@ -140,6 +166,10 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
     [
         ([" "], "question is empty"),
         (["Q", "--tables", "shop"], "--tables needs a model"),
+        (
+            ["Q", "--scaffold", "data_analysis", "--policy", "openai:m@http://127.0.0.1:9/v1"],
+            "the stages data_analysis call run_sql, which no tool here is called; name tables with --tables.",
+        ),
         (["Q", "--tables", "gone", "--policy", "openai:m@http://127.0.0.1:9/v1"], "there is no folder or SQLite file"),
         (["How", "wide", "is", "it?"], 'put it in one pair of them, as in: rubricem ask "How wide is it?"'),
         (["Q", "--policy", "nope"], "no policy 'nope'"),

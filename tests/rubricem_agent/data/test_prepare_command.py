@@ -54,7 +54,7 @@ def test_a_row_of_the_predecessor_becomes_a_query_with_persistent_answer_rubrics
     assert query.answer_format is AnswerFormat.SHORT
     assert query.source == "rl_rag_train_sqa"
     assert [(rubric.polarity, rubric.weight) for rubric in query.rubrics] == [("positive", 3.0), ("negative", 1.5)]
-    assert all(rubric.persistent and rubric.stage is Stage.ANSWER for rubric in query.rubrics)
+    assert all(rubric.persistent and rubric.stage == Stage.ANSWER for rubric in query.rubrics)
 
 
 def test_questions_that_are_evaluated_on_stay_out_whatever_their_case_and_punctuation(tmp_path: Path) -> None:

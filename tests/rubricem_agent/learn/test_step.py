@@ -204,7 +204,7 @@ def test_the_line_has_means_over_all_rollouts_of_a_step():
     # Two and four words; each rollout has two tokens of the policy.
     assert line["rollout_stats"] == {"answer_words": 3.0, "repeated_calls": 0.0, "valid": 0.0, "policy_tokens": 4}
     assert line["judged"]["answer"] == 0.75
-    assert set(line["true"]) == {stage.value for stage in STAGES}
+    assert set(line["true"]) == {str(stage) for stage in STAGES}
     assert line["spread"] == dict.fromkeys(("plan", "research", "review", "answer"), 1.0)
     assert (line["encounter"], line["lost"], line["trained_rollouts"], line["fallbacks"]) == ("new", 0, 2, 0)
 
@@ -231,7 +231,7 @@ def test_each_group_has_its_own_rows_of_the_credit():
     groups = [[rollout("a"), rollout("b")], [rollout("c"), rollout("d"), rollout("e")], [rollout("f"), rollout("g")]]
     judged = [judgement(0.5, 0.5), judgement(1.0, 0.0, 1.0), judgement(0.5, 0.5)]
     # In the second group, the research of the first rollout has no score, and the third rollout is broken.
-    partly = judged[1].judgements[0].model_copy(update={"research": Unscored(reason="judge_failed")})
+    partly = judged[1].judgements[0].replaced({"research": Unscored(reason="judge_failed")})
     lost = judged[1].rollouts[0].model_copy(update={"judgement": partly})
     judged[1] = judged[1].model_copy(update={"rollouts": (lost, *judged[1].rollouts[1:])})
     groups[1][2] = rollout("e", failure="the engine is gone")

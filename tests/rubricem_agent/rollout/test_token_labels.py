@@ -12,6 +12,7 @@ from rubricem_agent.policy.local import policy_tokenizer
 from rubricem_agent.policy.tokens import TokenConversation
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.rollout.token_labels import label_tokens
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolResult, ToolStatus
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.parsed import parse_trajectory
@@ -151,7 +152,7 @@ def as_message(text):
 def test_a_token_has_the_stage_of_the_character_it_begins_with(turns):
     rollout = play(turns)
     parsed = parse_trajectory(rollout.trajectory)
-    characters = {at: stage.position for stage, span in parsed.spans.items() for at in range(span.start, span.end)}
+    characters = {at: STAGES.index(stage) for stage, span in parsed.spans.items() for at in range(span.start, span.end)}
     if any(segment.cut for segment in rollout.trajectory.segments):
         return
     at = 0

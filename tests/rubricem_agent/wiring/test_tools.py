@@ -250,7 +250,7 @@ async def test_tables_are_a_tool_that_is_cached_recorded_and_served_over_mcp(sho
         assert "sales(city TEXT, amount REAL)" in tools.specs[0].description
         assert settings.searched == "tool server (tables of shop.sqlite)"
         # The second call came from the cache: the budget counts one query, and the refused one.
-        assert tools.budget.total.calls == 2
+        assert tools.budget.total.usage.calls == 2
     assert first.snippets == second.snippets
     assert first.snippets[0].text == "1 row.\ntotal\n2.5"
     assert refused.status is ToolStatus.BLOCKED

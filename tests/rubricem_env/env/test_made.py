@@ -24,7 +24,7 @@ def test_stagewise_rewards_need_no_scorer():
     while not is_over:
         observation, reward, terminated, truncated, info = env.step(policy.emission(observation))
         total, is_over = total + reward, terminated or truncated
-    scores = [info[f"score_{stage.value}"] for stage in STAGES]
+    scores = [info[f"score_{stage!s}"] for stage in STAGES]
     assert all(score > 0 for score in scores)
     assert total == pytest.approx(sum(scores))
     env.close()
@@ -34,7 +34,7 @@ def test_a_question_of_ones_own_is_scored_by_the_rules():
     env = gymnasium.make(ENV_ID, reward="stagewise")
     env.reset(options={"query": Query(question="How wide is Tall Fox?")})
     info = env.step(ANSWER)[4]
-    assert [info[f"unscored_{stage.value}"] for stage in STAGES] == [None] * 4
+    assert [info[f"unscored_{stage!s}"] for stage in STAGES] == [None] * 4
     env.close()
 
 
@@ -45,7 +45,7 @@ def test_missing_scores_of_the_vector_environment_are_nan_in_every_step():
     assert np.isnan(first["score_plan"]).tolist() == [False, True]
     assert np.isnan(first["score_answer"]).tolist() == [True, True]
     last = envs.step((ANSWER, ANSWER))[4]
-    assert all(last[f"score_{stage.value}"].dtype == np.float64 for stage in STAGES)
+    assert all(last[f"score_{stage!s}"].dtype == np.float64 for stage in STAGES)
     assert last["_score_plan"].tolist() == [False, True]
     envs.close()
 

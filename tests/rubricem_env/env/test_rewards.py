@@ -11,6 +11,7 @@ from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import GatheringScorer, stages_to_score
 from rubricem_env.env.vector import DeepResearchVectorEnv
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.parser import parse_turn
 from tests.rubricem_env.env.conftest import ANSWER, CALL, PLAN, REVIEW
 
@@ -129,7 +130,7 @@ LATER = (Stage.RESEARCH, Stage.REVIEW, Stage.ANSWER)
     ],
 )
 def test_the_first_plan_is_paid_when_it_is_written_and_the_rest_at_the_end(turns, is_over, paid):
-    episode = SimpleNamespace(turns=[parse_turn(text) for text in turns], is_over=is_over)
+    episode = SimpleNamespace(turns=[parse_turn(text) for text in turns], is_over=is_over, scaffold=DEFAULT)
     assert stages_to_score(episode, "stagewise", None) == paid
     assert stages_to_score(episode, "answer", None) == ((Stage.ANSWER,) if is_over else ())
     assert stages_to_score(episode, "none", None) == ()
@@ -138,7 +139,10 @@ def test_the_first_plan_is_paid_when_it_is_written_and_the_rest_at_the_end(turns
 @pytest.mark.parametrize(("group_size", "paid"), [(1, (Stage.PLAN,)), (2, ())])
 def test_the_plan_of_a_group_is_paid_at_the_end_and_that_of_one_alone_at_once(group_size, paid):
     scorer = GatheringScorer(FullMarks(), group_size)
-    assert stages_to_score(SimpleNamespace(turns=[parse_turn(PLAN)], is_over=False), "stagewise", scorer) == paid
+    assert (
+        stages_to_score(SimpleNamespace(turns=[parse_turn(PLAN)], is_over=False, scaffold=DEFAULT), "stagewise", scorer)
+        == paid
+    )
 
 
 @pytest.mark.parametrize(("group_size", "patience"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0)])

@@ -111,7 +111,7 @@ def test_what_was_written_before_the_character_limit_is_scored(queries, toolbox)
     limited = CharacterLimit(env, 1)
     limited.reset(seed=0)
     _, reward, _, truncated, info = limited.step(PLAN + CALL)
-    scores = [info[f"score_{stage.value}"] for stage in STAGES]
+    scores = [info[f"score_{stage!s}"] for stage in STAGES]
     # the plan was paid when it was written, review and answer never happened: 0
     assert truncated
     assert info["ending"] == "token_budget"
@@ -128,7 +128,7 @@ def test_an_episode_that_gymnasium_cuts_says_that_its_answer_was_not_asked(queri
     assert (truncated, info["score_answer"], info["unscored_answer"]) == (True, None, "not_asked")
     reward, info = env.truncate()
     assert info["ending"] == "turn_budget"
-    assert reward == sum(info[f"score_{stage.value}"] for stage in STAGES)
+    assert reward == sum(info[f"score_{stage!s}"] for stage in STAGES)
     env.close()
 
 

@@ -15,7 +15,6 @@ from rubricem_env.judge.group import Group
 from rubricem_env.judge.group_scorer import GroupScorer
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubrics.rubric_set import StageCaps
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, ScriptedJudge, attempt, careless
@@ -49,7 +48,7 @@ async def test_a_golden_group_is_scored_by_hand():
     # Good: plan 2/2 = 1; answer (3 x 1 + 1 x 1) / 4 = 1. Poor: plan 0, answer 0, review missing.
     assert [good.score(stage) for stage in Stage] == [1.0, None, None, 1.0]
     assert [poor.score(stage) for stage in Stage] == [0.0, None, 0.0, 0.0]
-    assert good.review.reason == "no_rubric"
+    assert good.outcome("review").reason == "no_rubric"
     kept = judge.buffer.rubrics(judged.query_key)
     assert [entry.rubric.title for entry in kept.active] == [LONG.title, PLANNED.title]
     assert kept.persistent == (GIVEN,)
@@ -94,7 +93,7 @@ async def test_the_same_question_twice_is_contrasted_and_scored_once():
 async def test_a_failure_is_unscored_and_never_zero():
     judge = ScriptedJudge(lambda e, r: None if "S_99" in e.parsed.policy_text else 2, rubrics=(LONG,))
     (judged,) = await step_judge(judge, failure_limit=0.5).judge_step([group_of()], step=1)
-    assert judged.judgements[1].answer.reason == "judge_failed"
+    assert judged.judgements[1].outcome("answer").reason == "judge_failed"
     assert (judged.rollouts[0].is_valid, judged.rollouts[1].is_valid) == (True, False)
 
 
@@ -105,7 +104,7 @@ async def test_an_attempt_that_the_infrastructure_broke_off_teaches_nothing_abou
         broken = request.parsed.trajectory.ending is Ending.ABANDONED
         return (0 if broken else 2) if criterion == shared else by_season(request, criterion)
 
-    judge = step_judge(ScriptedJudge(score, rubrics=(shared, LONG)), caps=StageCaps(answer=1))
+    judge = step_judge(ScriptedJudge(score, rubrics=(shared, LONG)), caps={"answer": 1})
     whole = group_of(size=4)
     broken = attempt(question="Q?", answer="<answer>so far").model_copy(update={"ending": Ending.ABANDONED})
     group = Group(whole.query, (*whole.trajectories, parse_trajectory(broken)))
@@ -136,7 +135,7 @@ async def test_more_failures_than_the_limit_stop_the_step_and_say_so():
 
 class AnswerOnly(ScriptedJudge):
     async def score(self, request):
-        answers = [r for r in request.rubrics if r.stage is Stage.ANSWER]
+        answers = [r for r in request.rubrics if r.stage == Stage.ANSWER]
         rubric_scores = {r.id: RubricScore.whole(r.id, 1, "") for r in answers}
         return ScoringResult(rubric_scores, failure="down", is_answer_only=True)
 

@@ -54,8 +54,8 @@ def test_no_rubric_and_no_score_are_two_different_absences():
 def test_missing_review_scores_zero_even_when_every_negative_rubric_is_avoided():
     flaw = rubric("f", Stage.REVIEW, negative=True)
     judged = score_trajectory([Stage.PLAN], [flaw], rubric_scores={flaw.id: RubricScore.whole(flaw.id, 0, "")})
-    assert judged.review == StageScore(score=0.0, missing=True)
-    assert judged.plan == Unscored(reason="no_rubric")
+    assert judged.outcome("review") == StageScore(score=0.0, missing=True)
+    assert judged.outcome("plan") == Unscored(reason="no_rubric")
 
 
 def test_variance_is_exactly_zero_where_all_agree_and_by_hand_elsewhere():

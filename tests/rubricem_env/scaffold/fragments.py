@@ -4,9 +4,11 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from rubricem_env.scaffold.grammar import CANONICAL
+from rubricem_env.scaffold.grammar import grammar_of
+from tests.scaffolds import SCAFFOLDS
 
-TAGS = [f"<{slash}{name}>" for name in CANONICAL for slash in ("", "/")]
+NAMES = tuple(dict.fromkeys(name for scaffold in SCAFFOLDS for name in grammar_of(scaffold).canonical))
+TAGS = [f"<{slash}{name}>" for name in NAMES for slash in ("", "/")]
 ODDITIES = [
     '<call_tool name="google_search">',
     "<call_tool name=google_search limit='3'>",

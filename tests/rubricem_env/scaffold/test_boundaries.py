@@ -3,6 +3,7 @@
 import pytest
 
 from rubricem_env.scaffold.boundaries import find_boundaries
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.parser import parse_turn
 
 THINK = "<think>a</think>"  # 16 characters
@@ -14,7 +15,7 @@ ANSWER = "<answer>a</answer>"  # 18
 
 def spans(*texts: str, **options) -> dict:
     found = find_boundaries([parse_turn(text, number) for number, text in enumerate(texts, 1)], **options)
-    return {stage.value: tuple(span) for stage, span in found.items()}
+    return {str(stage): tuple(span) for stage, span in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -62,5 +63,7 @@ def test_stages_begin_and_end_where_the_paper_and_our_choices_put_them(texts, fo
 
 def test_the_review_may_begin_at_its_tag_instead_of_its_thought():
     texts = (PLAN + CALL, THINK + REVIEW + ANSWER)
+    stages = [form.model_copy(update={"from_thought": False}) for form in DEFAULT.stages]
+    scaffold = DEFAULT.model_copy(update={"name": "at_the_tag", "stages": tuple(stages)})
     assert spans(*texts)["review"] == (69, 103)
-    assert spans(*texts, review_start="review_tag")["review"] == (85, 103)
+    assert spans(*texts, scaffold=scaffold)["review"] == (85, 103)

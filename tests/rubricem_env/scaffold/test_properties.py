@@ -10,6 +10,7 @@ from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn
 from rubricem_env.scaffold.turn import Turn
 from tests.rubricem_env.scaffold.fragments import emissions, pieces_of
+from tests.scaffolds import SCAFFOLDS
 
 in_pieces = emissions.flatmap(pieces_of)
 
@@ -74,9 +75,9 @@ def test_blocks_lie_in_order_and_sections_inside_their_block(text):
 
 @pytest.mark.no_cover
 @settings(max_examples=500)
-@given(st.lists(emissions, max_size=6), st.sampled_from(["think", "review_tag"]))
-def test_stage_spans_partition_the_policys_text(texts, review_start):
-    spans = find_boundaries([parse_turn(text) for text in texts], review_start=review_start)
+@given(st.lists(emissions, max_size=6), st.sampled_from(SCAFFOLDS))
+def test_stage_spans_partition_the_policys_text(texts, scaffold):
+    spans = find_boundaries([parse_turn(text, scaffold=scaffold) for text in texts], scaffold)
     lengths = sorted(spans.values())
     covered = 0
     for start, end in lengths:

@@ -34,7 +34,7 @@ def true_scores(parsed: ParsedTrajectory) -> dict[str, int]:
     return {
         rubric.id: true_score(evidence)
         for rubric, true_score in criteria_of(QUESTION).items()
-        if rubric.stage is Stage.ANSWER
+        if rubric.stage == Stage.ANSWER
     }
 
 
@@ -125,7 +125,7 @@ def scores(parsed: ParsedTrajectory, stage: Stage) -> dict[str, int]:
     return {
         rubric.title: true_score(evidence)
         for rubric, true_score in criteria_of(QUESTION).items()
-        if rubric.stage is stage
+        if rubric.stage == stage
     }
 
 

@@ -439,7 +439,7 @@ export interface ToolCall {
 }
 
 export interface Rubric {
-  stage: "plan" | "research" | "review" | "answer";
+  stage: string;
   title: string;
   description: string;
   polarity: "positive" | "negative";

@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from rubricem_env.domain.base import Stage
+from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.model.llm_judge import LLMJudge
-from rubricem_env.judge.rubrics.rubric_set import RubricSet, StageCaps
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from rubricem_env.llm.chat import ChatReply
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.limits.timing import Timing
@@ -50,7 +51,7 @@ def scores(*rows):
 async def ask_scores(script, rubrics=ANSWERS):
     judge, model = judge_over(script)
     found = await judge.score(ScoringRequest(QUESTION, READING, rubrics))
-    by_index = sorted(rubrics, key=lambda r: (r.stage.position, r.id))
+    by_index = sorted(rubrics, key=lambda r: (STAGES.index(r.stage), r.id))
     return (
         {place: found.rubric_scores[r.id].score for place, r in enumerate(by_index, 1) if r.id in found.rubric_scores},
         found,
@@ -228,7 +229,7 @@ async def test_retired_criteria_are_shown_whole_so_that_they_may_come_back_in_th
     known = (
         RubricSet()
         .with_proposed([gone], step=1)
-        .pruned({gone.id: [1.0, 1.0]}, caps=StageCaps(), step=1, archive_limit=9)
+        .pruned({gone.id: [1.0, 1.0]}, caps=DEEP_RESEARCH.caps, step=1, archive_limit=9)
     )
     assert known.rubrics == ()
     reply = {

@@ -104,8 +104,8 @@ def test_whatever_a_policy_writes_none_of_its_own_words_is_hidden_from_the_judge
     parsed = parse_trajectory(lent(Trajectory(question=QUESTION, segments=tuple(map(policy, texts)))))
     stages = render_stages(parsed)
     for stage in STAGES:
-        if stages[stage.value] is not None:
-            text, written = agent_text(stages[stage.value]), parsed.stage_text(stage)
+        if stages[str(stage)] is not None:
+            text, written = agent_text(stages[str(stage)]), parsed.stage_text(stage)
             assert [text.count(word) for word in OWN_WORDS] == [written.count(word) for word in OWN_WORDS]
             assert BLOCK not in text
 
@@ -115,6 +115,6 @@ def test_without_a_block_in_the_prompt_the_judge_sees_the_policys_text_to_the_le
     parsed = parse_trajectory(Trajectory(question=QUESTION, segments=tuple(map(policy, texts))))
     stages = render_stages(parsed)
     for stage in STAGES:
-        if stages[stage.value] is not None:
+        if stages[str(stage)] is not None:
             # pieces of white space alone are not shown
-            assert "".join(agent_text(stages[stage.value]).split()) == "".join(parsed.stage_text(stage).split())
+            assert "".join(agent_text(stages[str(stage)]).split()) == "".join(parsed.stage_text(stage).split())

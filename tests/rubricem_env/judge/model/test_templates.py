@@ -9,7 +9,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.scale import FULL_SCORE, list_scores
 from rubricem_env.judge.base import ScoringRequest
 from rubricem_env.judge.model.llm_judge import LLMJudge
-from rubricem_env.judge.model.proposed_rubrics import RUBRICS_PER_ANSWER, RUBRICS_PER_STAGE, WEIGHTS
+from rubricem_env.judge.model.proposed_rubrics import WEIGHTS
 from rubricem_env.judge.model.templates import PROPOSE, SCORE, SHIPPED_PROMPTS, read_judge_prompts
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.testing.judges import QUESTION, attempt
@@ -30,8 +30,8 @@ def test_the_scoring_prompt_states_the_scale():
 
 
 def test_the_proposing_prompt_states_the_counts_and_the_weights():
-    assert f"Aim at {RUBRICS_PER_STAGE} criteria" in SHIPPED_PROMPTS.systems[PROPOSE]
-    assert f"and {RUBRICS_PER_ANSWER} for the answer" in SHIPPED_PROMPTS.systems[PROPOSE]
+    assert "Aim at 1 to 4 criteria" in SHIPPED_PROMPTS.systems[PROPOSE]
+    assert "and 2 to 5 for the answer" in SHIPPED_PROMPTS.systems[PROPOSE]
     assert SHIPPED_PROMPTS.systems[PROPOSE].count("(1 minor, 2 important, 3 critical)") == 1
     assert list(WEIGHTS) == [1, 2, 3]
 

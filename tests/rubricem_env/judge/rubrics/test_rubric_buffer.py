@@ -8,8 +8,9 @@ from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
-from rubricem_env.judge.rubrics.rubric_set import RubricSet, StageCaps
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from tests.fakes import rubric
 
 
@@ -17,7 +18,7 @@ def filled(numbers, weight=1.0):
     rubrics = [rubric(f"r{number}", STAGES[number % 4], weight=weight) for number in numbers]
     scores = {r.id: [number % 3, 1] for number, r in zip(numbers, rubrics, strict=True)}
     known = RubricSet().with_persistent([rubric("given", persistent=True)]).with_proposed(rubrics, step=3)
-    return known.pruned(scores, caps=StageCaps(), step=3, archive_limit=50)
+    return known.pruned(scores, caps=DEEP_RESEARCH.caps, step=3, archive_limit=50)
 
 
 @given(

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rubricem_env.domain.base import STAGES, Stage
-from rubricem_env.judge.rubrics.rubric_set import RubricSet, StageCaps
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
+from rubricem_env.judge.rubrics.rubric_set import RubricSet
 from tests.fakes import rubric
 
-CAPS = StageCaps()
+CAPS = DEEP_RESEARCH.caps
 
 
 def proposed(*texts, step=1, stage=Stage.ANSWER, **kinds):
@@ -95,7 +96,7 @@ def test_caps_hold_after_every_step_and_a_rubric_is_in_one_place_only(steps):
             {r.id: values for r, values in named.items()}, caps=CAPS, step=step, archive_limit=10
         )
         active = [entry.rubric for entry in rubrics.active]
-        assert all(sum(r.stage is stage for r in active) <= CAPS.of(stage) for stage in STAGES)
+        assert all(sum(r.stage == stage for r in active) <= CAPS[stage] for stage in STAGES)
         ids = [r.id for r in active] + [gone.last.rubric.id for gone in rubrics.archive]
         assert len(ids) == len(set(ids))
 

@@ -50,5 +50,5 @@ async def test_within_a_group_the_rules_order_attempts_as_truth_does(record_test
             truth = [true_quality(question, parsed)[stage.position] for parsed in group.trajectories]
             found.append(correlation(scores, truth))
         means = statistics.mean(value for value in found if value is not None)
-        record_testsuite_property(f"{stage.value}_correlation", round(means, 2))
+        record_testsuite_property(f"{stage!s}_correlation", round(means, 2))
         assert means > 0.4

@@ -41,7 +41,7 @@ async def test_a_rollout_whose_answer_alone_was_scored_is_not_compared_with_the_
             found = await super().score(request)
             if not request.parsed.happened(Stage.REVIEW):
                 return found
-            answers = {r.id: found.rubric_scores[r.id] for r in request.rubrics if r.stage is Stage.ANSWER}
+            answers = {r.id: found.rubric_scores[r.id] for r in request.rubrics if r.stage == Stage.ANSWER}
             return ScoringResult(answers, failure="down", is_answer_only=True)
 
     planned = rubric("plans", Stage.PLAN, persistent=True)

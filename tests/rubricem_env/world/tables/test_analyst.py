@@ -95,7 +95,7 @@ def test_a_failed_query_is_reported_as_no_number():
     failed = "<tool_output>\nThe call failed (timeout): the query was stopped.\n</tool_output>"
 
     assert TableAnalyst(question).turn([failed]) == (
-        "<reading>No number.</reading><report>The tables do not say.</report>"
+        "<think>I read the result.</think><reading>No number.</reading><report>The tables do not say.</report>"
     )
 
 

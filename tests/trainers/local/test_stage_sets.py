@@ -1,0 +1,90 @@
+"""A run in other stages: played, judged by rules, credited and trained for two steps; and what is refused."""
+
+import asyncio
+import json
+
+import pytest
+import torch
+
+from rubricem_agent.reflection.candidates import ReflectionSettings
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.episode import EpisodeLimits
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from tests.scaffolds import WRITING
+from trainers.local.run import make_run, open_services
+from trainers.local.settings import LocalConfig
+from trainers.local.ssgrpo import train
+
+LETTER = (
+    "<think>t</think><outline><aims>decline the invitation</aims><order>o</order></outline><draft>I decline.</draft>"
+    "<revision><faults>f</faults><changes>c</changes></revision><final>I decline the invitation.</final>"
+)
+
+
+@pytest.fixture
+def writing(tmp_path):
+    """A policy that has learnt one letter by heart, and two briefs."""
+    tokenizer = tiny_tokenizer([LETTER])
+    model = tiny_qwen3(len(tokenizer))
+    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LETTER}<|im_end|>")["input_ids"]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(45):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    tokenizer.save_pretrained(tmp_path / "policy")
+    model.save_pretrained(tmp_path / "policy")
+    polite = Rubric(stage="answer", title="Polite", description="Thanks for the invitation.", persistent=True)
+    asked = (f"Write a letter that declines the invitation to {what}." for what in ("tea", "dinner"))
+    briefs = [Query(question=question, rubrics=(polite,)) for question in asked]
+    (tmp_path / "briefs.jsonl").write_text("\n".join(brief.model_dump_json() for brief in briefs))
+    return dict(
+        policy=tmp_path / "policy",
+        out=tmp_path / "run",
+        data=tmp_path / "briefs.jsonl",
+        tools="none",
+        scaffold="writing",
+        system="Write.",
+        steps=2,
+        temperature=1.3,
+        questions_per_step=1,
+        group_size=4,
+        window=1,
+        learning_rate=1e-2,
+        max_turn_tokens=200,
+        limits=EpisodeLimits(max_tokens=300),
+        reflection=ReflectionSettings(num_candidates=2, total_tokens=4_000, new_tokens=12),
+        evaluate_every=2,
+        checkpoint_every=2,
+        probe=False,
+    )
+
+
+def test_a_writer_is_trained_for_two_steps(writing):
+    config = LocalConfig(**writing)
+
+    async def run() -> None:
+        async with open_services(config) as (toolbox, judge):
+            await train(make_run(config, toolbox, judge))
+
+    asyncio.run(run())
+    rows = [json.loads(line) for line in (config.out / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if "encounter" in row]
+    assert len(steps) == 2
+    assert all(list(row["judged"]) == ["outline", "draft", "revise", "final"] for row in steps)
+    trained = [row["task"]["stages"] for row in steps if row["task"]]
+    assert trained
+    assert all({*stages} <= {*WRITING.scaffold.names} for stages in trained)
+    recorded = (config.out / "rollouts" / "rollouts.jsonl").read_text().splitlines()
+    assert json.loads(recorded[0])["rollout"]["trajectory"]["scaffold"]["name"] == "writing"
+
+
+def test_the_almanac_and_a_matrix_of_another_size_are_refused(writing):
+    with pytest.raises(ConfigError, match="the almanac's questions are of deep research"):
+        LocalConfig(**{**writing, "data": None})
+    with pytest.raises(ConfigError, match="matrix has 2 rows and the scaffold writing 4 stages"):
+        LocalConfig(**writing, matrix=((1.0, 0.5), (0.0, 1.0)))
+    with pytest.raises(ConfigError, match="there is no stage set 'writin'; did you mean 'writing'"):
+        LocalConfig(**{**writing, "scaffold": "writin"})
