@@ -332,8 +332,11 @@ class JudgeService(SharedLimits):
         """Load the checkpoint of a step; returns the state of the question stream, and the groups to sample again.
 
         An outage of judge or search spoilt the groups to sample again; it must not stop the run a second time. Call
-        `open` afterwards.
+        `open` afterwards. The work is done in a thread: it takes seconds, and nobody else calls the service yet.
         """
+        return await asyncio.to_thread(self._restore, root, step, identity)
+
+    def _restore(self, root: Path, step: int, identity: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         checkpoint = check_identity(root, step=step, identity=identity)
         checkpoint.refuse_other_prompts(self._prompt_hashes)
         with checkpoint.restoring():

@@ -17,7 +17,15 @@ from rubricem_records.rollouts.rollouts import Rollout
 from tests.fakes import ScriptedModel
 from tests.replies import read_fenced
 from tests.trainers.verl_backend.fakes import FakeClient
-from tests.trainers.verl_backend.test_judge_service import NEW, QUERY, REFLECTION, make_service, save, with_tokens
+from tests.trainers.verl_backend.test_judge_service import (
+    NEW,
+    QUERY,
+    REFLECTION,
+    identity,
+    make_service,
+    save,
+    with_tokens,
+)
 
 GROUP, CHARS, TOKENS = 8, 82_000, 19_400
 LONGEST = 0.05
@@ -90,6 +98,7 @@ async def paper_service(model_folder, tokenizer):
 
 def test_judging_credit_reflections_reports_and_checkpoints_hold_no_one_up(loop, model_folder, tokenizer, tmp_path):
     service = loop.run_until_complete(paper_service(model_folder, tokenizer))
+    other = make_service(model_folder, **PAPER)
     rollouts = [paper_rollout(number) for number in range(GROUP)]
     loop.longest = 0.0
 
@@ -98,6 +107,7 @@ def test_judging_credit_reflections_reports_and_checkpoints_hold_no_one_up(loop,
         await service.drain()
         await save(service, tmp_path, held=["g"])
         await service.resume_scoring()
+        await other.load(tmp_path, step=1, identity=identity(other))
         return await service.report(1, ["g"])
 
     report = loop.run_until_complete(step())

@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from verl.utils import tensordict_utils as tu
 
 from tests.lanes.verl.runs import PATIENCE, ROOT
-from trainers.verl_backend.verl_parts import held_groups, remove_trained, sample_again, wait_for_groups
+from trainers.verl_backend.row_queue import held_groups, remove_trained, sample_again, wait_for_groups
+from trainers.verl_backend.transfer_rows import TransferRows
 
 TASKS = "train"
 
@@ -53,15 +54,16 @@ def test_a_restored_queue_plays_again_what_an_outage_spoilt_and_forgets_what_was
     put_group("trained")
     for name in ("spoilt", "whole"):
         tq.kv_put(key=name, partition_id=TASKS, tag={"status": "finished"})
-    wait_for_groups(["spoilt", "whole", "trained"], TASKS)
+    rows = TransferRows()
+    wait_for_groups(rows, TASKS, ["spoilt", "whole", "trained"])
     tq.save_checkpoint(str(queue / "saved"))
     tq.kv_clear(keys=list(tq.kv_list(TASKS)[TASKS]), partition_id=TASKS)
     tq.load_checkpoint(str(queue / "saved"))
 
-    remove_trained(TASKS)
-    sample_again(("spoilt",), TASKS)
+    remove_trained(rows, TASKS)
+    sample_again(rows, TASKS, ("spoilt",))
 
-    assert held_groups(TASKS) == {"spoilt", "whole", "begun"}
+    assert held_groups(rows, TASKS) == {"spoilt", "whole", "begun"}
     held = tq.kv_list(TASKS)[TASKS]
     assert {key: tag["status"] for key, tag in held.items() if tag.get("is_prompt")} == {
         "spoilt": "pending",
