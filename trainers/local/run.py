@@ -140,7 +140,7 @@ def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int, positions
     if opening_tokens >= positions:
         raise ConfigError(
             f"the longest question's prompt has {opening_tokens} tokens, and the policy reads {positions}: it could "
-            "not write a word. Take a policy with a longer context, shorter prompts (`prompts`), or leave the question out."
+            "not write a word. Take a policy with a longer context, or shorter prompts."
         )
     length = opening_tokens + config.limits.max_tokens
     length += config.bank.reference_tokens if config.meta_policy else 0
