@@ -13,12 +13,14 @@ EXPERT = "expert"
 """The almanac's own expert."""
 OPENAI_URL = "https://api.openai.com/v1"
 ANTHROPIC_URL = "https://api.anthropic.com/v1"
-JUDGE_NAMES = "rules, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
 POLICY_NAMES = (
     "scripted, tiny, openai:MODEL@URL, vllm:MODEL@URL#FOLDER, gemini:MODEL, responses:MODEL, anthropic:MODEL or "
     "local:PATH"
 )
 RULES = "rules"
+OWN_JUDGES = (RULES,)
+"""The judges that ask no model."""
+JUDGE_NAMES = f"{', '.join(OWN_JUDGES)}, gemini:MODEL, openai:MODEL@URL, responses:MODEL or anthropic:MODEL"
 GEMINI = "gemini"
 OPENAI = "openai"
 SCRIPTED = "scripted"
@@ -53,7 +55,7 @@ class ModelSpec(NamedTuple):
 
 def parse_judge(text: str) -> ModelSpec:
     """Parse a judge's name; raises ConfigError on an unknown backend or a missing or malformed part."""
-    return _parse_spec("judge", text, without_model=RULES, with_model=(GEMINI, *SERVED), names=JUDGE_NAMES)
+    return _parse_spec("judge", text, without_model=OWN_JUDGES, with_model=(GEMINI, *SERVED), names=JUDGE_NAMES)
 
 
 def parse_policy(text: str) -> ModelSpec:
@@ -66,7 +68,9 @@ def parse_policy(text: str) -> ModelSpec:
             raise ConfigError(f"the policy {text!r} lacks the folder of a model. Use {POLICY_NAMES}.")
         return ModelSpec(LOCAL, rest)
     served, _, folder = text.partition("#") if backend == VLLM else (text, "", "")
-    spec = _parse_spec("policy", served, without_model=SCRIPTED, with_model=(*SERVED, GEMINI, VLLM), names=POLICY_NAMES)
+    spec = _parse_spec(
+        "policy", served, without_model=(SCRIPTED,), with_model=(*SERVED, GEMINI, VLLM), names=POLICY_NAMES
+    )
     address = urlsplit(spec.url)
     if address.username or address.password or address.query or address.fragment:
         raise ConfigError("the policy's URL has a login, a query or a fragment; keys go into the environment.")
@@ -80,13 +84,15 @@ def parse_teacher(text: str) -> ModelSpec:
     if backend == DIRECTORY and rest:
         return ModelSpec(DIRECTORY, rest)
     with_model = (GEMINI, GEMINI_BATCH, *SERVED)
-    return _parse_spec("teacher", text, without_model=SCRIPTED, with_model=with_model, names=TEACHER_NAMES)
+    return _parse_spec("teacher", text, without_model=(SCRIPTED,), with_model=with_model, names=TEACHER_NAMES)
 
 
-def _parse_spec(what: str, text: str, *, without_model: str, with_model: tuple[str, ...], names: str) -> ModelSpec:
+def _parse_spec(
+    what: str, text: str, *, without_model: tuple[str, ...], with_model: tuple[str, ...], names: str
+) -> ModelSpec:
     backend, _, rest = text.strip().partition(":")
-    if text.strip() == without_model:
-        return ModelSpec(without_model)
+    if text.strip() in without_model:
+        return ModelSpec(text.strip())
     if backend not in with_model:
         raise ConfigError(f"there is no {what} {text!r}. Use {names}.")
     parts = re.fullmatch(r"(?P<model>[^@\s]+)(?:@(?P<url>\S+))?", rest)

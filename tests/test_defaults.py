@@ -58,7 +58,9 @@ def numbers() -> Numbers:
 
 
 def test_every_default_is_the_one_that_was_decided():
-    assert numbers() == json.loads(DECIDED.read_text(encoding="utf-8"))
+    assert numbers() == json.loads(DECIDED.read_text(encoding="utf-8")), (
+        "a default has changed or is new: if that is decided, run `python -m tests.test_defaults`"
+    )
 
 
 if __name__ == "__main__":

@@ -24,12 +24,16 @@ def classes(tree: ast.AST) -> list[str]:
 
 
 def test_no_module_is_longer_than_600_lines():
-    assert {str(path): lines(text) for path, text in MODULES.items() if lines(text) > 600} == {}
+    assert {str(path): lines(text) for path, text in MODULES.items() if lines(text) > 600} == {}, (
+        "a file of more than 600 lines: move what changes for another reason into a file of its own"
+    )
 
 
 def test_no_public_class_name_is_used_twice():
     counts = Counter(name for tree in TREES.values() for name in classes(tree) if not name.startswith("_"))
-    assert [name for name, count in counts.items() if count > 1] == []
+    assert [name for name, count in counts.items() if count > 1] == [], (
+        "a public class has the name of another one: name the new one after what it is there"
+    )
 
 
 def test_no_function_is_longer_than_80_lines():
@@ -40,7 +44,7 @@ def test_no_function_is_longer_than_80_lines():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := node.end_lineno - node.lineno + 1) > 80
     }
-    assert long == {}
+    assert long == {}, "a function of more than 80 lines: give a part that has a name of its own a function"
 
 
 def test_no_broad_except_stands_anywhere_since_boundary_converts_exceptions():
@@ -50,4 +54,4 @@ def test_no_broad_except_stands_anywhere_since_boundary_converts_exceptions():
         for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler) and (node.type is None or getattr(node.type, "id", "") == "Exception")
     }
-    assert broad == set()
+    assert broad == set(), "a broad except: use `with boundary(SomeError, 'do something')`, or name the exceptions"

@@ -111,7 +111,9 @@ def test_every_module_lives_in_a_known_layer():
         "rubricem_env.exports",
         "rubricem_agent",
     }
-    assert [name for name in MODULES if layer_of(name) is None and name not in top] == []
+    assert [name for name in MODULES if layer_of(name) is None and name not in top] == [], (
+        "a module outside the layers: put it into a folder of ENV, AGENT or TRAINERS, or list its folder above"
+    )
 
 
 @pytest.mark.parametrize("arrows", [ARROWS, HIDDEN_ARROWS], ids=["imports", "texts"])
@@ -120,7 +122,7 @@ def test_no_arrow_points_up(arrows):
     upward = [
         f"{source} -> {target}" for source, target, a, b in ranked if a and b and LAYERS.index(b) > LAYERS.index(a)
     ]
-    assert upward == []
+    assert upward == [], "a lower layer imports a higher one: move what it needs down, or pass it in as an argument"
 
 
 def test_a_module_is_imported_under_a_name_that_is_written_out():
@@ -139,7 +141,9 @@ def test_names_in_texts_are_found():
 
 def test_nothing_in_the_environment_knows_the_agent_and_judge_and_environment_do_not_know_each_other():
     assert [arrow for arrow in ARROWS if arrow[0].startswith("rubricem_env") and "rubricem_agent" in arrow[1]] == []
-    assert [arrow for arrow in ARROWS if (layer_of(arrow[0]), layer_of(arrow[1])) in STRANGERS] == []
+    assert [arrow for arrow in ARROWS if (layer_of(arrow[0]), layer_of(arrow[1])) in STRANGERS] == [], (
+        "these two layers do not know each other: connect them in rubricem_agent/wiring"
+    )
 
 
 def test_no_module_imports_itself_by_a_detour():
@@ -159,7 +163,9 @@ def test_no_import_stands_inside_a_function_outside_the_composition_root():
         if isinstance(function, functions)
         and any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))
     }
-    assert {name for name in inside if layer_of(name) != COMPOSITION_ROOT} == set()
+    assert {name for name in inside if layer_of(name) != COMPOSITION_ROOT} == set(), (
+        "an import within a function stands in rubricem_agent/wiring alone: import at the top"
+    )
 
 
 def test_the_domain_needs_pydantic_alone_and_registration_gymnasium_alone():
@@ -167,4 +173,6 @@ def test_the_domain_needs_pydantic_alone_and_registration_gymnasium_alone():
         trees = {name: tree for name, tree in MODULES.items() if name.startswith(prefix)}
         outside = {target.split(".")[0] for name, tree in trees.items() for target in imports(tree, package_of(name))}
         assert allowed <= outside, f"{prefix} names no module that imports {allowed}"
-        assert outside - set(sys.stdlib_module_names) - {"rubricem_env"} <= allowed
+        assert outside - set(sys.stdlib_module_names) - {"rubricem_env"} <= allowed, (
+            f"{prefix} imports another library: list it above, and in the extra of pyproject.toml that needs it"
+        )

@@ -20,7 +20,7 @@ The object is a `typer.Typer`, or a function whose parameters Typer reads. Its d
 """
 _OF_COMMANDS = ("--json", "--quiet", "-q")
 """Options that every command has, and `rubricem` itself has not."""
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: Any = typer.BadParameter.__mro__[1]
 """Typer's error for a command that is written wrongly, which has no public name."""
 _FIRST = (
     *("demo", "init", "ask", "train", "train-verl", "watch", "view", "report", "judge", "calibrate", "probe"),

@@ -325,9 +325,9 @@ def _print_table(console: Console, title: str, headings: Sequence[str], *, rows:
     if title:
         console.print(RichText(title, style="italic"))
     for row in rows:
-        cells = [(heading, cell) for heading, cell in zip(headings, row, strict=True) if cell]
-        width = max(len(heading) for heading, _ in cells)
-        for heading, cell in cells:
+        named = [(heading, cell) for heading, cell in zip(headings, row, strict=True) if cell]
+        width = max(len(heading) for heading, _ in named)
+        for heading, cell in named:
             console.print(Padding(RichText(f"{heading:<{width}}  {cell}"), (0, 0, 0, 2)))
         console.print()
 

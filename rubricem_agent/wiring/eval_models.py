@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, RULES, SCRIPTED, parse_judge, parse_policy
+from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, OWN_JUDGES, SCRIPTED, parse_judge, parse_policy
 from rubricem_agent.wiring.eval_config import EvalConfig, default_judges
 from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.errors import ConfigError
@@ -46,7 +46,7 @@ def judge_names(config: EvalConfig, rules: Rules) -> tuple[str, ...]:
         )
         name = f"{spec.backend}:{spec.model}" if spec.model else spec.backend
         names += (name if address in ("", OPENAI_URL) else f"{name}@{address}",)
-    if RULES in names:
+    if set(names) & set(OWN_JUDGES):
         raise ConfigError(
             "benchmarks are judged by models. Use --judge gemini:MODEL, openai:MODEL@URL, responses:MODEL or "
             "anthropic:MODEL."

@@ -1,12 +1,12 @@
 """Builds policies, judges and chat models from their settings: it knows the backends, their keys and their packages."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pydantic import SecretStr
 
@@ -289,6 +289,14 @@ def _served_policy(
     return ServedTokenPolicy(server, load_tokenizer(folder), service=service)
 
 
+class AnyJudge(Judge, ReflectionJudge, Protocol):
+    """A judge of attempts and of reflections, as every judge of the command line is."""
+
+
+_OWN: Mapping[str, Callable[[], AnyJudge]] = MappingProxyType({RULES: RulesJudge})
+"""How each judge that asks no model is made, by its name."""
+
+
 class BuiltJudge(NamedTuple):
     """A judge, the meter of its cost, and the models to close."""
 
@@ -320,12 +328,12 @@ def build_judge(
     meter = Meter(config.ceilings, prices=prices)
     limiter = Limiter(config.rates, timing)
     prompts = read_judge_prompts(config.prompts, stage_set)
-    members: list[RulesJudge | LLMJudge] = []
+    members: list[AnyJudge] = []
     models: list[ChatModel] = []
     for name in (config.judge, *config.also):
         spec = parse_judge(name)
-        if spec.backend == RULES:
-            members.append(RulesJudge())
+        if spec.backend in _OWN:
+            members.append(_OWN[spec.backend]())
             continue
         if config.ceilings.dollars is not None and price_of(spec.model, prices) is None:
             raise ConfigError(

@@ -14,7 +14,7 @@ from rubricem_agent.model_names import (
     GEMINI,
     GEMINI_BATCH,
     LOCAL,
-    RULES,
+    OWN_JUDGES,
     SCRIPTED,
     VLLM,
     ModelSpec,
@@ -35,7 +35,7 @@ from rubricem_env.llm.limits.timing import Timing
 REQUEST = ChatRequest("Reply with OK.", purpose="probe", max_output_tokens=1)
 RETRY = RetryPolicy(attempts=3, initial_delay=0.5, max_delay=5.0, deadline=60.0)
 TIMEOUT = 30.0
-_FREE = frozenset({SCRIPTED, LOCAL, RULES, DIRECTORY})
+_FREE = frozenset({SCRIPTED, LOCAL, DIRECTORY, *OWN_JUDGES})
 """Backends that ask no server."""
 _RAN_OUT = "model output limit was reached"
 """OpenAI's refusal where a reasoning model could not end its thought within one token: the model is there."""

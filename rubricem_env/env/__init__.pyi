@@ -20,4 +20,8 @@ from rubricem_env.env.wrappers import (
     EmissionWarning as EmissionWarning,
     RecordTrajectories as RecordTrajectories,
 )
-from rubricem_env.world.offline import query_of as query_of, shipped_toolbox as shipped_toolbox
+from rubricem_env.world.offline import (
+    offline_queries as offline_queries,
+    query_of as query_of,
+    shipped_toolbox as shipped_toolbox,
+)

@@ -31,7 +31,7 @@ from rubricem_env.domain.errors import ToolError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.llm.hosts import LOOPBACK, host_of
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.tools.failures import result_of_failure
+from rubricem_env.tools.failures import ToolFailure, result_of_failure
 from rubricem_env.tools.render import plain_text
 from rubricem_env.tools.repair import find_tool
 from rubricem_env.tools.spec import ToolSpec
@@ -63,6 +63,7 @@ async def answer_call(
     """Answer a call. A failure is a result with `is_error` and its status, never an error of the protocol."""
     try:
         with boundary(ToolError, f"call {name}"):
+            _refuse_without_query(name, arguments, specs)
             result = await toolbox.call(read_call(name, arguments, specs))
     except ToolError as failure:
         result = result_of_failure(failure)
@@ -89,6 +90,18 @@ def read_call(name: str, arguments: Mapping[str, Any], specs: Sequence[ToolSpec]
         name=name,
         query=query if isinstance(query, str) else _write(query),
         parameters=tuple(sorted((key, value) for key, value in parameters.items() if value)),
+    )
+
+
+def _refuse_without_query(name: str, arguments: Mapping[str, Any], specs: Sequence[ToolSpec]) -> None:
+    """Raise ToolFailure where a client has left out what is searched: it writes arguments, and no tags."""
+    spec = find_tool(name, specs)
+    if spec is None or not spec.query_name or _write(arguments.get(spec.query_name)).strip():
+        return
+    known = (spec.query_name, *(parameter.name for parameter in spec.parameters))
+    given = ", ".join(sorted(arguments)) or "none"
+    raise ToolFailure(
+        f"the call of {spec.name} lacks the argument {spec.query_name!r}; it takes {', '.join(known)}, and got {given}."
     )
 
 

@@ -143,8 +143,16 @@ def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOu
     return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 
-def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int) -> None:
-    """Raise ConfigError where an episode after the longest opening does not fit into the policy's cache."""
+def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int, positions: int) -> None:
+    """Raise ConfigError where an episode after the longest opening does not fit into the policy's cache.
+
+    `positions` is what the policy can read.
+    """
+    if opening_tokens >= positions:
+        raise ConfigError(
+            f"the longest question's prompt has {opening_tokens} tokens, and the policy reads {positions}: it could "
+            "not write a word. Take a policy with a longer context, or shorter prompts."
+        )
     length = opening_tokens + config.limits.max_tokens
     length += config.bank.reference_tokens if config.meta_policy else 0
     room = config.reflection.total_tokens
@@ -213,13 +221,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
 
     opening = prompt.opening(max((*train.values(), *held_out), key=lambda query: len(query.question)))
     opening_tokens = len(tokenizer.encode_opening(opening))
-    _refuse_long_episodes(config, opening_tokens=opening_tokens)
-    if opening_tokens >= policy.max_length:
-        raise ConfigError(
-            f"the longest question's prompt has {opening_tokens} tokens, and the policy reads {policy.max_length}: it "
-            "could not write a word. Take a policy with a longer context, shorter prompts (`prompts`), or leave the "
-            "question out."
-        )
+    _refuse_long_episodes(config, opening_tokens=opening_tokens, positions=policy.max_length)
     return Run(
         config=config,
         learner=learner,

@@ -95,3 +95,7 @@ def test_the_three_lines_of_the_docs_play_a_scored_episode():
     assert (terminated, reward, info["score_answer"]) == (True, info["score_answer"], info["score_answer"])
     env.close()
     del ENV_REGISTRY["rubricem:almanac"]
+
+
+def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
+    snippets.run_program("gem", tmp_path)

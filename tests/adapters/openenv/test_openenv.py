@@ -144,3 +144,7 @@ async def test_the_three_lines_of_the_docs_serve_a_scored_group(tmp_path):
         names = snippets.run(client, url=url, key=KEY)
         played = await asyncio.gather(*(names["play"](tutor(place)) for place in range(SIZE)))
     assert_golden_scores([list(observation.stage_scores.values()) for observation in played])
+
+
+def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
+    snippets.run_program("OpenEnv", tmp_path)

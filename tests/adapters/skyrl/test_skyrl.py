@@ -118,3 +118,7 @@ def test_the_three_lines_of_the_docs_play_a_scored_group(tmp_path, monkeypatch):
     last = [outputs[-1] for _, outputs in played]
     assert_golden_scores([[output["metadata"][f"score_{stage}"] for stage in STAGES] for output in last])
     deregister("rubricem")
+
+
+def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
+    snippets.run_program("SkyRL-Gym", tmp_path)

@@ -256,3 +256,7 @@ def test_the_recipe_for_async_grpo_fills_the_buffer_with_a_row_for_each_stage(to
         # Every token that the policy wrote is in one stage's row.
         assert set(np.sum(masks, axis=0)) == {0, 1}
         assert all(mask.shape == samples[4 * attempt].input_ids.shape for mask in masks)
+
+
+def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
+    snippets.run_program("TRL", tmp_path)

@@ -76,9 +76,16 @@ async def test_a_foreign_clients_mistake_and_a_bug_of_ours_are_results_and_not_a
     def explode(_):
         raise RuntimeError("bug")
 
-    mistakes = (("bing", {}), ("google_search", {}), ("google_search", {"query": "x"}))
+    mistakes = (
+        ("bing", {}),
+        ("google_search", {}),
+        ("google_search", {"q": "Tall Fox"}),
+        ("google_search", {"query": "x"}),
+    )
+    lacks = "lacks the argument 'query'; it takes query"
+    sentences = ("no tool", f"{lacks}, and got none.", f"{lacks}, and got q.", "RuntimeError")
     async with mcp.Client(server_of(LocalToolbox(ScriptedTool(explode)))) as client:
-        for (name, arguments), said in zip(mistakes, ("no tool", "no query", "RuntimeError"), strict=True):
+        for (name, arguments), said in zip(mistakes, sentences, strict=True):
             result = await client.call_tool(name, arguments)
             assert result.is_error
             assert result.content[0].text.startswith("error: ")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rubricem_agent.config.search_engines import GoogleSearchConfig, SearchConfig
 from rubricem_agent.config.tools import ToolsConfig
-from rubricem_agent.model_names import RULES, parse_judge
+from rubricem_agent.model_names import OWN_JUDGES, parse_judge
 from rubricem_agent.wiring.prices import list_prices
 from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.errors import ConfigError
@@ -225,7 +225,7 @@ def _judging_of(name: str, shape: RunShape, assumed: Assumptions, *, proposes: b
         lessons = shape.reflected * reflection.num_candidates / listed
         read = listed * min(assumed.reflection_tokens, MAX_CANDIDATE_CHARS / _BYTES)
         kinds.append(("reflections", lessons, shown + _REFLECT_PROMPT + read, listed * 3 * _SCORE_TOKENS))
-    model = None if judge.backend == RULES or is_own(judge.url) else judge.model
+    model = None if judge.backend in OWN_JUDGES or is_own(judge.url) else judge.model
     for what, calls, read, written in kinds:
         named = f"judge: {what} ({judge.model or judge.backend})"
         yield _priced(named, calls, model, read=read, written=written + assumed.thought_tokens)

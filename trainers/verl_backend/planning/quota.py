@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rubricem_agent.model_names import RULES, parse_judge
+from rubricem_agent.model_names import OWN_JUDGES, parse_judge
 from rubricem_env.llm.limits.limiter import Rates
 
 from .estimate import estimate_step, estimate_times, is_own, judge_calls
@@ -73,4 +73,4 @@ def judge_bottleneck(shape: RunShape, model: ModelShape, assumed: Assumptions) -
 
 def _is_service(name: str) -> bool:
     judge = parse_judge(name)
-    return judge.backend != RULES and not is_own(judge.url)
+    return judge.backend not in OWN_JUDGES and not is_own(judge.url)
