@@ -83,7 +83,7 @@ def test_a_writer_is_trained_for_two_steps(writing):
 
 
 def test_the_almanac_and_a_matrix_of_another_size_are_refused(writing):
-    with pytest.raises(ConfigError, match="the almanac's questions are of deep research"):
+    with pytest.raises(ConfigError, match="the questions of the world almanac are of the stages plan"):
         LocalConfig(**{**writing, "data": None})
     with pytest.raises(ConfigError, match="matrix has 2 rows and the scaffold writing 4 stages"):
         LocalConfig(**writing, matrix=((1.0, 0.5), (0.0, 1.0)))
