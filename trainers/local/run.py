@@ -191,59 +191,6 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     tokenizer = load_tokenizer(config.policy)
     learner = _make_learner(config, scaffold.names)
     room = config.reflection.total_tokens
-    if length > room:
-        raise ConfigError(
-            f"an episode may have {length} tokens (the longest question's prompt, bank.reference_tokens, "
-            f"limits.max_tokens), and the policy's cache holds reflection.total_tokens {room}. Raise the last, or "
-            "lower the others."
-        )
-
-
-def _make_learner(config: LocalConfig, stages: Sequence[str]) -> Learner:
-    return Learner(
-        load_trained(config),
-        learning_rate=config.learning_rate,
-        loss=config.loss,
-        max_grad_norm=config.max_grad_norm,
-        micro_batch_tokens=config.micro_batch_tokens,
-        ahead=config.ahead > 0,
-        threads=config.threads,
-        stages=stages,
-    )
-
-
-def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
-    """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
-
-    Open seeds in the settings become the run's seed, so that the settings determine every draw.
-
-    Raises:
-        ConfigError: the policy's folder holds no policy, a folder of prompts is refused, or the settings do not fit the
-            questions.
-        FileFormatError: the questions cannot be read.
-    """
-    config = with_system(with_run_seed(config, config.seed))
-    train, held_out, truth = read_run_questions(config)
-    toolbox = toolbox or shipped_toolbox()
-    stage_set = config.stage_set
-    scaffold = stage_set.scaffold
-    prompts = read_agent_prompts(config.prompts, stage_set)
-    prompt = agent_prompt(
-        toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
-    )
-    model = load_trained(config)
-    tokenizer = load_tokenizer(config.policy)
-    learner = Learner(
-        model,
-        learning_rate=config.learning_rate,
-        loss=config.loss,
-        max_grad_norm=config.max_grad_norm,
-        micro_batch_tokens=config.micro_batch_tokens,
-        ahead=config.ahead > 0,
-        threads=config.threads,
-        stages=scaffold.names,
-    )
-    room = config.reflection.total_tokens
     policy = LocalPolicy(
         learner.sampler,
         tokenizer,
