@@ -177,6 +177,19 @@ def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int) -> None:
         )
 
 
+def _make_learner(config: LocalConfig, stages: Sequence[str]) -> Learner:
+    return Learner(
+        load_trained(config),
+        learning_rate=config.learning_rate,
+        loss=config.loss,
+        max_grad_norm=config.max_grad_norm,
+        micro_batch_tokens=config.micro_batch_tokens,
+        ahead=config.ahead > 0,
+        threads=config.threads,
+        stages=stages,
+    )
+
+
 def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
     """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
@@ -196,18 +209,8 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     prompt = agent_prompt(
         toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
     )
-    model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
-    learner = Learner(
-        model,
-        learning_rate=config.learning_rate,
-        loss=config.loss,
-        max_grad_norm=config.max_grad_norm,
-        micro_batch_tokens=config.micro_batch_tokens,
-        ahead=config.ahead > 0,
-        threads=config.threads,
-        stages=scaffold.names,
-    )
+    learner = _make_learner(config, scaffold.names)
     room = config.reflection.total_tokens
     policy = LocalPolicy(
         learner.sampler,
@@ -219,6 +222,9 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     )
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = build_bank(config.bank, scaffold)
+    step_judge = StepJudge(
+        judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings, stage_set=stage_set
+    )
     reflector = Reflector(
         policy,
         judge.reflection_judge if judge else own,
@@ -241,9 +247,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         prompt=prompt,
         prompt_hashes=prompt_hashes(config, config.judge),
         toolbox=toolbox,
-        judge=StepJudge(
-            judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings, stage_set=stage_set
-        ),
+        judge=step_judge,
         bank=bank,
         injector=build_injector(config.bank, policy.count_tokens, prompts=prompts, scaffold=scaffold),
         curriculum=Curriculum(
