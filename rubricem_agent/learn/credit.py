@@ -68,10 +68,9 @@ class Credit(NamedTuple):
         return spread_to_tokens(self.turns, turn_ids(stage_ids))
 
 
-def check_matrix_rows(matrix: tuple[tuple[float, ...], ...] | None) -> tuple[tuple[float, ...], ...] | None:
+def check_matrix_rows(matrix: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     """The matrix of a config, refused as `check_matrix` refuses it; how many stages there are is not known here."""
-    if matrix is not None:
-        check_matrix(matrix, num_stages=len(matrix))
+    check_matrix(matrix, num_stages=len(matrix))
     return matrix
 
 
@@ -81,7 +80,7 @@ class CreditSettings(Settings):
     credit: CreditMode = "stages"
     """`stages` is SS-GRPO; `answer_only` is answer-only GRPO; `dr_grpo`, `gdpo`, `srar`, `draco` and `igpo` are rivals.
     """
-    matrix: Annotated[tuple[tuple[float, ...], ...] | None, AfterValidator(check_matrix_rows)] = None
+    matrix: Annotated[tuple[tuple[float, ...], ...], AfterValidator(check_matrix_rows)] | None = None
     """Lambda: the share of downstream scores that a stage earns; else the paper's. Read by `stages` alone."""
     fallback: Fallback = "mean"
     """What a stage gets whose scoring failed: the group's mean, so advantage 0; `broadcast`: the answer's score."""

@@ -23,8 +23,7 @@ from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.settings import JudgeSettings
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.world.judge import true_quality
-from rubricem_env.world.questions import Question
+from rubricem_env.world.judge import WorldQuestion, true_quality
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.sampling import Sampling
 from rubricem_records.runs.log_lines import ScoredBy
@@ -56,7 +55,7 @@ async def answer_held_out(
     return [rollout for (rollout,) in groups]
 
 
-def mean_quality(questions: Sequence[Question], trajectories: Sequence[ParsedTrajectory]) -> dict[str, float]:
+def mean_quality(questions: Sequence[WorldQuestion], trajectories: Sequence[ParsedTrajectory]) -> dict[str, float]:
     """Mean true quality by stage, of one episode for each question."""
     qualities = [true_quality(question, parsed) for question, parsed in zip(questions, trajectories, strict=True)]
     return dict(zip(trajectories[0].stages, np.mean(qualities, axis=0).tolist(), strict=True))

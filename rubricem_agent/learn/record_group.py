@@ -55,9 +55,9 @@ def record_group(
             rollout=rollout.model_copy(update={"tokens": None}),
             tokens=pack_tokens(tokens) if tokens is not None else None,
             judged=outcome,
-            true=_four_numbers(true[attempt]) if true else None,
-            returns=_four_numbers(credit.returns[row].tolist()),
-            advantages=_four_numbers(credit.advantages[row].tolist()),
+            true=tuple(true[attempt]) if true else None,
+            returns=tuple(credit.returns[row].tolist()),
+            advantages=tuple(credit.advantages[row].tolist()),
             # An attempt without a token of its own has nothing to train.
             trained=bool(credit.trainable[row]) and tokens is not None and bool(tokens.policy_mask.any()),
         )
@@ -76,9 +76,3 @@ def _shown_lessons(seen: Sequence[Sequence[Retrieved]]) -> tuple[ShownLesson, ..
         ShownLesson(item=number, similarity=round(similarity, 4), attempts=attempts[number])
         for number, similarity in sorted(similarities.items(), key=lambda pair: (-pair[1], pair[0]))
     )
-
-
-def _four_numbers(numbers: Sequence[float]) -> tuple[float, float, float, float]:
-    """One number a stage."""
-    plan, research, review, answer = numbers
-    return plan, research, review, answer

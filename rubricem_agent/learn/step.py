@@ -35,8 +35,7 @@ from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement
 from rubricem_env.judge.outage import refuse_outage
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
-from rubricem_env.world.judge import true_quality
-from rubricem_env.world.questions import Question
+from rubricem_env.world.judge import WorldQuestion, true_quality
 from rubricem_records.bank.bank_items import Retrieved
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE
 from rubricem_records.rollouts.rollouts import Rollout
@@ -186,7 +185,7 @@ def credit_groups(
     encounter: Encounter,
     buffer: RubricBuffer,
     lessons: Mapping[str, AttemptLessons],
-    truth: Mapping[str, Question],
+    truth: Mapping[str, WorldQuestion],
 ) -> list[CreditedGroup]:
     """The groups with all that the record says of them; the rows of `credit` follow the rollouts, group by group.
 

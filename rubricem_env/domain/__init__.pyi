@@ -27,6 +27,12 @@ from rubricem_env.domain.judgement import (
     UnscoredReason as UnscoredReason,
 )
 from rubricem_env.domain.reflection import Reflection as Reflection, ReflectionScore as ReflectionScore
+from rubricem_env.domain.scaffold import Scaffold as Scaffold
+from rubricem_env.domain.stage_set import (
+    DEEP_RESEARCH as DEEP_RESEARCH,
+    StageSet as StageSet,
+    read_stage_set as read_stage_set,
+)
 from rubricem_env.domain.trajectory import (
     AnswerFormat as AnswerFormat,
     Ending as Ending,

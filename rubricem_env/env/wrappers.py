@@ -10,7 +10,7 @@ import gymnasium
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending, dump_trajectory
 from rubricem_env.env.research_env import DeepResearchEnv
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, TOOL_OUTPUT
+from rubricem_env.scaffold.grammar import TOOL_OUTPUT, grammar_of
 
 
 def unwrapped_research_env(env: gymnasium.Env[str, str], wrapper: str) -> DeepResearchEnv:
@@ -152,7 +152,7 @@ class EmissionChecker(gymnasium.Wrapper[str, str, str, str]):
         if not isinstance(action, str):
             return  # the environment refuses it
         turn = len(self._inner.episode.turns) + 1
-        for tag in (CALL_TOOL, ANSWER):
+        for tag in grammar_of(self._inner.env_spec.stage_set.scaffold).actions:
             if action.rfind(f"<{tag}") > action.rfind(f"</{tag}>"):
                 self._warn("stop_stripped", turn, tag=tag)
         if f"<{TOOL_OUTPUT}>" in action:

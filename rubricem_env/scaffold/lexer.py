@@ -232,18 +232,20 @@ def suspicious_characters(text: str, turn: int, *, tags: int = 0, scaffold: Scaf
     broken = None if text.isascii() else _BROKEN.search(text)
     if broken:
         violations.append(violation(Code.INVALID_UNICODE, turn, f"U+{ord(broken[0]):04X}", broken.start()))
-    lookalike = _find_lookalike(text, tags, lexer_of(scaffold))
+    lookalike = _find_lookalike(text, tags, scaffold)
     if lookalike:
         violations.append(violation(Code.LOOKALIKE_TAG, turn, lookalike[0], lookalike.start()))
     return violations
 
 
-def _find_lookalike(text: str, tags: int, lexer: Lexer) -> re.Match[str] | None:
+def _find_lookalike(text: str, tags: int, scaffold: Scaffold) -> re.Match[str] | None:
     """The first of the first kind that occurs."""
-    body = lexer.character_tag
-    false_tag = _false_tag(lexer.false_tag, body).search(text) if text.count("<") > tags else None
-    if false_tag:
-        return false_tag
     # A search for a literal is the cheapest.
-    present = (opener for opener in _LOOKALIKES if opener in text)
-    return next((match for opener in present if (match := _false_tag(opener, body).search(text))), None)
+    openers = [opener for opener in _LOOKALIKES if opener in text]
+    if text.count("<") > tags:
+        openers.insert(0, lexer_of(scaffold).false_tag)
+    for opener in openers:
+        match = _false_tag(opener, lexer_of(scaffold).character_tag).search(text)
+        if match is not None:
+            return match
+    return None

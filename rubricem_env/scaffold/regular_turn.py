@@ -57,16 +57,15 @@ def read_regular_turn(text: str, number: int, scaffold: Scaffold = DEFAULT) -> T
 
     Nearly all turns of a trained policy are regular. A property test checks that `TurnReader` gives the same turns.
     """
-    regular = _regular_turn(scaffold)
-    match = regular.pattern.fullmatch(text)
+    pattern, before, sections, answer_tag, calls_tools = _regular_turn(scaffold)
+    match = pattern.fullmatch(text)
     if match is None:
         return None
-    sections = regular.sections
-    blocks = [_block(match, name, sections) for name in regular.blocks if match.start(name) >= 0]
-    if not regular.calls_tools or match[CALL_TOOL] is None:
-        answer = _block(match, regular.answer, sections)
+    blocks = [_block(match, name, sections) for name in before if match.start(name) >= 0]
+    if not calls_tools or match[CALL_TOOL] is None:
+        answer = _block(match, answer_tag, sections)
         call = None
-        if not match[regular.answer].strip():
+        if not match[answer_tag].strip():
             return None
         blocks.append(answer)
     else:

@@ -145,15 +145,18 @@ def strict_codes(scaffold: Scaffold) -> frozenset[Code]:
 
 
 @lru_cache(maxsize=MAX_SCAFFOLDS)
-def _words(scaffold: Scaffold) -> Mapping[str, str]:
-    """What the scaffold puts into the sentences."""
+def _sentences_of(scaffold: Scaffold) -> Mapping[Code, str]:
+    """The sentences with the scaffold's words; turn and value are still open."""
     grammar = grammar_of(scaffold)
-    return {
+    words = {
         "actions": " or ".join(f"</{tag}>" for tag in grammar.actions),
         "answer": grammar.answer,
         "order": ", ".join(scaffold.names),
         "tool": next(iter(scaffold.tools), "tool"),
+        "turn": "{turn}",
+        "value": "{value}",
     }
+    return {code: sentence.format(**words) for code, sentence in _SENTENCES.items()}
 
 
 class Violation(NamedTuple):
@@ -171,4 +174,4 @@ def violation(code: Code, turn: int, value: str = "", start: int = 0, *, scaffol
     """A violation with its sentence; a long value is shortened, and control characters are shown as code points."""
     shown = value if len(value) <= 60 else value[:57] + "..."
     printable = "".join(char if char.isprintable() else f"U+{ord(char):04X}" for char in shown)
-    return Violation(code, turn, _SENTENCES[code].format(turn=turn, value=printable, **_words(scaffold)), start)
+    return Violation(code, turn, _sentences_of(scaffold)[code].format(turn=turn, value=printable), start)

@@ -7,6 +7,7 @@ import numpy as np
 
 from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.learn.step import CreditedGroup, credit_groups, credit_rollouts
+from rubricem_env.world.questions import Question
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
 
@@ -31,7 +32,9 @@ def credit_step(run: Run, judged: JudgedStep) -> CreditedStep:
     trained = judged.rollouts
     gains = None
     if config.credit == "igpo":
-        questions = [run.truth[group.query.key] for group in judged.groups]
+        truths = [run.truth[group.query.key] for group in judged.groups]
+        # The settings refuse it in another world.
+        questions = [truth for truth in truths if isinstance(truth, Question)]
         gains = answer_gains(run.learner, judged.rollouts, questions, tokenizer=tokenizer)
     if config.references.distill_context:
         openings = [tokenizer.encode_opening(run.prompt.opening(group.query)) for group in judged.groups]

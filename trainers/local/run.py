@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rubricem_agent.config.tools import ToolsConfig
 from rubricem_agent.data.question_files import read_training_set
 from rubricem_agent.learn.curriculum import Curriculum
 from rubricem_agent.learn.deferred import Deferred, Ticket
@@ -26,9 +27,10 @@ from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.trust.audit import HeldOutAudit
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
-from rubricem_env.world.judge import AlmanacJudge, criteria_of
+from rubricem_env.world.judge import AlmanacJudge, WorldQuestion, true_rubrics
 from rubricem_env.world.offline import query_of, shipped_toolbox
-from rubricem_env.world.questions import Question
+from rubricem_env.world.tables.attempts import table_query
+from rubricem_env.world.tables.table_world import TableWorld
 from rubricem_records.rollouts.run_record import RECORD_FOLDER
 from rubricem_records.rollouts.run_recorder import RunRecorder
 
@@ -37,6 +39,8 @@ from .learner import Learner
 from .policy import load_trained
 from .settings import LocalConfig, with_system
 
+_RIVERS = 60
+"""Rivers of the world of tables: enough that no question is asked often."""
 Pending = dict[Ticket, Sequence[JudgedAttempt]]
 """Judged groups that wait for their reflection."""
 
@@ -61,7 +65,7 @@ class Run(NamedTuple):
     """Training questions by query key."""
     held_out: tuple[Query, ...]
     """The questions of the evaluations, in their order."""
-    truth: dict[str, Question]
+    truth: dict[str, WorldQuestion]
     """The truth about both by query key; empty for own questions."""
     recorder: RunRecorder | None
     """None where nothing is recorded for the viewer."""
@@ -83,14 +87,20 @@ async def open_services(config: LocalConfig) -> AsyncIterator[tuple[Toolbox, Bui
         if not config.has_almanac_judge:
             judge = build_judge(with_run_seed(config.judge, config.seed), stage_set=config.stage_set)
             stack.push_async_callback(judge.aclose)
-        opened = await stack.enter_async_context(open_tools(config.tools, os.environ))
+        tools = config.tools
+        if config.data is None and config.world == "tables":
+            config.out.mkdir(parents=True, exist_ok=True)
+            tools_file = config.out / "tables.sqlite"
+            tables_to_train_on().write_sqlite(tools_file)
+            tools = ToolsConfig(backend="none", tables=tools_file)
+        opened = await stack.enter_async_context(open_tools(tools, os.environ))
         if config.probe:
             names = (config.judge.judge, *config.judge.also) if judge else ()
-            await require_answers([*model_probes(os.environ, judges=names), *search_probes(config.tools, os.environ)])
+            await require_answers([*model_probes(os.environ, judges=names), *search_probes(tools, os.environ)])
         yield opened.toolbox, judge
 
 
-def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Query, ...], dict[str, Question]]:
+def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Query, ...], dict[str, WorldQuestion]]:
     """Training questions by key, held-out questions, and the truth about both, which own questions have not.
 
     Raises:
@@ -98,12 +108,11 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
         FileFormatError: a file cannot be read.
     """
     if config.data is None:
-        questions = load_questions(shipped_questions_path())
-        queries = [(question.split, query_of(question)) for question in questions]
-        train = {query.key: query for split, query in queries if split == "train"}
-        held_out = tuple(query for split, query in queries if split == config.held_out)
+        asked = _world_questions(config)
+        train = {query.key: query for query, question in asked if question.split == "train"}
+        held_out = tuple(query for query, question in asked if question.split == config.held_out)
         limited = spread_over(held_out, config.held_out_limit)
-        return train, limited, {query_of(question).key: question for question in questions}
+        return train, limited, {query.key: question for query, question in asked}
     last = config.stage_set.scaffold.last
     train = {query.key: query for query in _judged_at(last, read_training_set(config.data))}
     held_out = _judged_at(last, read_training_set(config.held_out_data) if config.held_out_data else ())
@@ -126,6 +135,18 @@ def _judged_at(last: str, queries: Iterable[Query]) -> tuple[Query, ...]:
     )
 
 
+def _world_questions(config: LocalConfig) -> list[tuple[Query, WorldQuestion]]:
+    """The questions of the run's world, each as a policy is asked and with its truth."""
+    if config.world == "tables":
+        return [(table_query(question), question) for question in tables_to_train_on().questions]
+    return [(query_of(question), question) for question in load_questions(shipped_questions_path())]
+
+
+def tables_to_train_on() -> TableWorld:
+    """The tables of every run in their world."""
+    return TableWorld.from_seed(0, rivers=_RIVERS)
+
+
 def spread_over(queries: tuple[Query, ...], limit: int | None) -> tuple[Query, ...]:
     """At most `limit` of the questions, at even distances, in their order."""
     if limit is None or limit >= len(queries):
@@ -133,13 +154,13 @@ def spread_over(queries: tuple[Query, ...], limit: int | None) -> tuple[Query, .
     return tuple(queries[index * len(queries) // limit] for index in range(limit))
 
 
-def make_audit(config: LocalConfig, questions: Mapping[str, Question]) -> HeldOutAudit:
+def make_audit(config: LocalConfig, questions: Mapping[str, WorldQuestion]) -> HeldOutAudit:
     """The held-out judge of a run; its own rubric set of a question are the true criteria."""
     settings = config.held_out_judge
     seed = config.seed if settings.seed is None else settings.seed
     judge = AlmanacJudge(questions.values(), knobs=settings.knobs, seed=seed)
     own = questions.items() if settings.rubrics == "held_out" else ()
-    rubrics = {key: list(criteria_of(question)) for key, question in own}
+    rubrics = {key: list(true_rubrics(question)) for key, question in own}
     return HeldOutAudit(judge, settings=settings, rubrics=rubrics, seed=seed)
 
 
@@ -164,6 +185,19 @@ def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int, positions
         )
 
 
+def _make_learner(config: LocalConfig, stages: Sequence[str]) -> Learner:
+    return Learner(
+        load_trained(config),
+        learning_rate=config.learning_rate,
+        loss=config.loss,
+        max_grad_norm=config.max_grad_norm,
+        micro_batch_tokens=config.micro_batch_tokens,
+        ahead=config.ahead > 0,
+        threads=config.threads,
+        stages=stages,
+    )
+
+
 def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
     """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
@@ -183,18 +217,8 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     prompt = agent_prompt(
         toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
     )
-    model = load_trained(config)
     tokenizer = load_tokenizer(config.policy)
-    learner = Learner(
-        model,
-        learning_rate=config.learning_rate,
-        loss=config.loss,
-        max_grad_norm=config.max_grad_norm,
-        micro_batch_tokens=config.micro_batch_tokens,
-        ahead=config.ahead > 0,
-        threads=config.threads,
-        stages=scaffold.names,
-    )
+    learner = _make_learner(config, scaffold.names)
     room = config.reflection.total_tokens
     policy = LocalPolicy(
         learner.sampler,
@@ -206,6 +230,9 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     )
     own = AlmanacJudge(truth.values(), knobs=config.knobs, seed=config.seed)
     bank = build_bank(config.bank, scaffold)
+    step_judge = StepJudge(
+        judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings, stage_set=stage_set
+    )
     reflector = Reflector(
         policy,
         judge.reflection_judge if judge else own,
@@ -229,9 +256,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         prompt=prompt,
         prompt_hashes=prompt_hashes(config, config.judge),
         toolbox=toolbox,
-        judge=StepJudge(
-            judge.judge if judge else own, RubricBuffer(), settings=config.judge.settings, stage_set=stage_set
-        ),
+        judge=step_judge,
         bank=bank,
         injector=build_injector(config.bank, policy.count_tokens, prompts=prompts, scaffold=scaffold),
         curriculum=Curriculum(

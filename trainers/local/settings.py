@@ -1,6 +1,7 @@
 """The settings of the local trainer: one run of one recipe, in the almanac or on own questions, in one process."""
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -17,11 +18,14 @@ from rubricem_env.domain.base import STAGES, PositiveCount
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
+from rubricem_env.world.tables.criteria import ANALYSIS_STAGES
 from rubricem_records.rollouts.record_settings import WHOLE, Recorded
 
 from ..lora import LoraSettings
 from ..settings import RecipeSettings
 from .learner import LossSettings
+
+_STAGES_OF_WORLDS = MappingProxyType({"almanac": STAGES, "tables": ANALYSIS_STAGES})
 
 
 class LocalAuditSettings(AuditSettings):
@@ -62,6 +66,8 @@ class LocalConfig(RecipeSettings):
     """The folder of metrics.jsonl, rollouts and checkpoints."""
     data: Path | None = None
     """Own training questions, as `rubricem data prepare` writes them; None is the almanac with its truth."""
+    world: Literal["almanac", "tables"] = "almanac"
+    """Where the questions come from that are not one's own: the almanac, or its rivers in tables, for run_sql."""
     held_out_data: Path | None = None
     """Own questions to evaluate on, in the same form: the judge scores them. None evaluates on none."""
     tools: Annotated[
@@ -138,11 +144,12 @@ class LocalConfig(RecipeSettings):
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> "LocalConfig":
-        stages = self.stage_set.scaffold.names
-        if self.data is None and stages != STAGES:
+        stages, own = self.stage_set.scaffold.names, _STAGES_OF_WORLDS[self.world]
+        if self.data is None and stages != own:
             raise ValueError(
-                f"scaffold is {self.scaffold}, with the stages {', '.join(stages)}, and the almanac's questions are of "
-                f"deep research ({', '.join(STAGES)}). Set data to questions of your own"
+                f"scaffold is {self.scaffold}, with the stages {', '.join(stages)}, and the questions of the world "
+                f"{self.world} are of the stages {', '.join(own)}. Set world to another one, or data to questions of "
+                "your own"
             )
         if self.data is None and self.held_out_data is not None:
             raise ValueError(
@@ -151,6 +158,8 @@ class LocalConfig(RecipeSettings):
         questions = f"the questions of {self.data}"
         if self.data is not None and (problem := almanac_unasked(self.tools, questions=questions, key="tools")):
             raise ValueError(problem)
+        if self.world == "tables" and self.credit == "igpo":
+            raise ValueError("credit igpo asks for the gold answers of the almanac; in the world tables leave it out")
         if self.data is not None and (self.held_out_judge.every or self.credit == "igpo"):
             raise ValueError(
                 "held_out_judge and credit igpo need the truth, which own questions have not; leave them out"

@@ -11,9 +11,9 @@ from rubricem_env.world.draws import draw_index, open_stream, pick
 from rubricem_env.world.names import SPLITS, Split, name_slots
 
 YEARS = (2021, 2022)
-_PER_DOMAIN = 10
-_REGIONS = 2
-"""Regions of each split."""
+RIVERS = 10
+_PER_REGION = 5
+"""Rivers of a region, about; each split has two regions or more."""
 _STATIONS = 2
 """Stations on each river."""
 _READINGS = 3
@@ -64,26 +64,30 @@ def fill(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Row]]) -> N
     connection.commit()
 
 
-def draw_rows(seed: int) -> TableRows:
-    """The same rows for the same seed, on every machine."""
+def draw_rows(seed: int, rivers: int = RIVERS) -> TableRows:
+    """The same rows for the same arguments, on every machine. Two splits have a fifth of the rivers each.
+
+    Raises:
+        UsageError: there are fewer than 9 rivers or more than 180, or the seed is negative.
+    """
     rng = open_stream(seed, "tables")
-    names = name_slots(seed, _PER_DOMAIN)
-    rivers = tuple(
-        River(slot.name, names["towns", split][number % _REGIONS].name, split)
+    names = name_slots(seed, rivers)
+    regions = max(2, rivers // _PER_REGION // 2)
+    gauged = tuple(
+        River(slot.name, names["towns", split][number % min(regions, len(names["towns", split]))].name, split)
         for split in SPLITS
         for number, slot in enumerate(names["rivers", split])
     )
-    stations = [(river.name, river.region) for river in rivers for _ in range(_STATIONS)]
-    # A shuffled numbering: the id of a reading is the id of some station, too, which a wrong join uses.
+    stations = [(river.name, river.region) for river in gauged for _ in range(_STATIONS)]
     current = tuple((number, *station) for number, station in enumerate(stations, start=1))
     readings = _readings(rng, len(current))
-    permits = _permits(rng, rivers)
+    permits = _permits(rng, gauged)
     return TableRows(
-        rivers,
+        gauged,
         MappingProxyType(
             {
                 "stations": current,
-                "stations_2019": _outdated_stations(rng, current, rivers),
+                "stations_2019": _outdated_stations(rng, current, gauged),
                 "readings": readings,
                 "readings_merged": _doubled(readings),
                 "permits": permits,

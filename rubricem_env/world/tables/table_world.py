@@ -15,7 +15,7 @@ from rubricem_env.domain.inputs import read_lines, validating
 from rubricem_env.world.almanac import to_jsonl
 from rubricem_env.world.names import SPLITS
 from rubricem_env.world.tables.questions import TableQuestion, ask_table_questions
-from rubricem_env.world.tables.rows import COLUMNS, TableRows, draw_rows, fill
+from rubricem_env.world.tables.rows import COLUMNS, RIVERS, TableRows, draw_rows, fill
 
 
 class TableWorld:
@@ -26,9 +26,9 @@ class TableWorld:
         self.questions = questions
 
     @classmethod
-    def from_seed(cls, seed: int) -> "TableWorld":
-        """The same world for the same seed, on every machine."""
-        rows = draw_rows(seed)
+    def from_seed(cls, seed: int, *, rivers: int = RIVERS) -> "TableWorld":
+        """The same world for the same arguments, on every machine."""
+        rows = draw_rows(seed, rivers)
         return cls(rows, ask_table_questions(rows))
 
     def questions_of(self, split: str) -> tuple[TableQuestion, ...]:
@@ -71,10 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m rubricem_env.world.tables.table_world", description="Write a small world of tables."
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rivers", type=int, default=RIVERS, help="from 9 to 180; the more, the more questions")
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args(arguments)
     try:
-        world = TableWorld.from_seed(chosen.seed)
+        world = TableWorld.from_seed(chosen.seed, rivers=chosen.rivers)
     except UsageError as mistake:
         sys.stderr.write(f"{mistake}\n")
         return 2

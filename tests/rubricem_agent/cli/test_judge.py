@@ -96,7 +96,7 @@ def test_the_same_command_twice_gives_the_same_bytes(files):
         ('[{"description": "a", "weight": true}]', "at weight: input should be a valid number (got True)"),
         (
             '[{"description": "a", "stage": "end"}]',
-            "at stage: input should be 'plan', 'research', 'review' or 'answer' (got 'end')",
+            "at stage: it is of no stage; the stages are plan, research, review, answer (got 'end')",
         ),
         ('[{"description": "a", "polarity": "negative", "weight": -1}]', "one or the other"),
         ('[{"description": "a", "stage": "plan", "persistent": true}]', "only answer rubrics are persistent"),

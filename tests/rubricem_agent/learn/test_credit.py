@@ -7,8 +7,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rubricem_agent.learn.credit import PAPER_MATRIX, assign_credit, check_matrix, check_scores, spread_to_tokens
-from rubricem_env.domain.errors import UsageError
+from rubricem_agent.learn.credit import (
+    PAPER_MATRIX,
+    CreditSettings,
+    assign_credit,
+    check_matrix,
+    check_scores,
+    credit_judged,
+    spread_to_tokens,
+)
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.judgement import Judgement, StageScore
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageGuide, StageSet
+from tests.scaffolds import EIGHT, ONE, THREE
 
 scores_of_a_group = hnp.arrays(np.float64, st.tuples(st.integers(1, 9), st.just(4)), elements=st.floats(0, 1, width=32))
 
@@ -184,3 +195,29 @@ def test_a_mask_or_groups_of_another_length_are_refused():
         assign_credit([[0] * 4], valid=[True, True])
     with pytest.raises(UsageError, match="one integer for each of the 1 rollouts"):
         assign_credit([[0] * 4], groups=[0, 1])
+
+
+@pytest.mark.parametrize("scaffold", [ONE, THREE, EIGHT], ids=lambda scaffold: scaffold.name)
+def test_judged_rollouts_are_credited_with_the_matrix_of_their_stages(scaffold):
+    size = len(scaffold.names)
+    rows = [[0.0] * row + [1.0] + [0.5] * (size - row - 1) for row in range(size)]
+    guides = tuple(StageGuide(question="?", contents="", extent="") for _ in range(size))
+    stage_set = StageSet(scaffold=scaffold, guides=guides, matrix=rows, prompts={"agent": "x"})
+    judgements = [
+        Judgement.of({name: StageScore(score=score) for name in scaffold.names}, scaffold.names) for score in (1.0, 0.0)
+    ]
+    stage_ids = np.tile(np.arange(size), (2, 1))
+    judged = {"groups": [0, 0], "valid": [True, True], "stage_ids": stage_ids, "stage_set": stage_set}
+    credit = credit_judged(judgements, settings=CreditSettings(), **judged)
+    # Full marks return 1 and a half of each later stage; two rollouts are one deviation from their mean.
+    assert credit.returns[0].tolist() == [1 + 0.5 * (size - row - 1) for row in range(size)]
+    assert np.allclose(credit.spread(stage_ids), [[1.0] * size, [-1.0] * size])
+    own = CreditSettings(matrix=tuple(map(tuple, np.eye(size).tolist())))
+    assert credit_judged(judgements, settings=own, **judged).returns[0].tolist() == [1.0] * size
+
+
+def test_the_papers_matrix_is_that_of_deep_research_and_a_config_may_give_another():
+    assert DEEP_RESEARCH.matrix == PAPER_MATRIX
+    assert CreditSettings().matrix is None
+    with pytest.raises(ConfigError, match="the diagonal must be 1"):
+        CreditSettings(matrix=((0.5,),))

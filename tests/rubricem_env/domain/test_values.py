@@ -6,7 +6,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from rubricem_env.domain.base import Stage
+from rubricem_env.domain.base import STAGES, Stage
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, Rubric, RubricScore, StageScore, Unscored
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
 from rubricem_env.domain.trajectory import Query, ToolCall, query_key
@@ -93,3 +94,20 @@ def test_two_calls_ask_the_same_whatever_the_case_and_spacing_of_the_query():
 def test_a_mean_score_rounds_halves_up_and_its_spread_is_that_of_the_members():
     assert [RubricScore(rubric_id="r", score=score).rounded for score in (0.49, 0.5, 1.5)] == [0, 1, 2]
     assert [RubricScore(rubric_id="r", score=1.0, scores=scores).spread for scores in ((), (0, 2, 1))] == [0, 2]
+
+
+def test_a_judgement_has_the_stages_that_it_was_made_for():
+    assert [stage.position for stage in STAGES] == [0, 1, 2, 3]
+    judgement = Judgement.of({"b": StageScore(score=1.0)}, ("a", "b"))
+    assert (judgement.stages, judgement.last, judgement.scores) == (("a", "b"), "b", (None, 1.0))
+    assert judgement.replaced({"a": StageScore(score=0.5)}).scores == (0.5, 1.0)
+    assert hash(judgement) == hash(Judgement.model_validate_json(judgement.model_dump_json()))
+    assert judgement.model_dump(mode="json").keys() == {"a", "b"}
+
+
+def test_an_outcome_of_no_stage_and_a_judgement_of_none_or_too_many_are_refused():
+    with pytest.raises(UsageError, match="an outcome is of the stage 'final'; the stages are plan, research, review"):
+        Judgement.of({"final": StageScore(score=1.0)})
+    for count in (0, 9):
+        with pytest.raises(ValidationError, match=f"at most 8; it has {count}"):
+            Judgement({f"s{number}": Unscored(reason="not_asked") for number in range(count)})

@@ -8,6 +8,7 @@ from rubricem_env.scaffold.admission import find_fault
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.scaffold.parser import EmissionStream, parse_turn, read_any_turn
 from rubricem_env.scaffold.untrusted import defuse, is_inert, neutralize, restore
+from rubricem_env.scaffold.validation import turn_violations
 from tests.rubricem_env.scaffold.fragments import emissions, pieces_of
 from tests.scaffolds import EIGHT, ONE, SCAFFOLDS, THREE, WRITING
 
@@ -20,6 +21,8 @@ FRAME = "<framing><question>q</question><measures>m</measures></framing>"  # 9 +
 CALL = '<call_tool name="run_sql">select 1</call_tool>'  # 46
 CHECK = "<check>c</check>"  # 16
 REPORT = "<report>r</report>"  # 18
+CLOSED_A, CLOSED_B = "<closed_a>1</closed_a>", "<closed_b>1</closed_b>"
+CALL_UP = '<call_tool name="look_up">q</call_tool>'
 
 
 def read(scaffold, *texts):
@@ -94,6 +97,12 @@ def codes(scaffold, *texts):
 )
 def test_what_a_scaffold_demands_is_a_violation_where_it_is_missing(scaffold, texts, found):
     assert codes(scaffold, *texts) == found
+
+
+def test_blocks_that_close_stages_may_stand_in_turns_of_their_own():
+    texts = (T + CLOSED_A, T + CLOSED_B, T + CALL_UP)
+    turns = [parse_turn(text, number, EIGHT) for number, text in enumerate(texts, 1)]
+    assert [one.code.value for one in turn_violations(turns, EIGHT)] == ["no_action", "no_action"]
 
 
 def test_what_was_opened_stays_open():

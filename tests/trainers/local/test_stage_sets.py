@@ -12,6 +12,7 @@ from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_records.rollouts.run_record import RECORD_FOLDER, ROLLOUTS
 from tests.scaffolds import WRITING
 from trainers.local.run import make_run, open_services
 from trainers.local.settings import LocalConfig
@@ -77,12 +78,12 @@ def test_a_writer_is_trained_for_two_steps(writing):
     trained = [row["task"]["stages"] for row in steps if row["task"]]
     assert trained
     assert all({*stages} <= {*WRITING.scaffold.names} for stages in trained)
-    recorded = (config.out / "rollouts" / "rollouts.jsonl").read_text().splitlines()
+    recorded = (config.out / RECORD_FOLDER / f"{ROLLOUTS}.jsonl").read_text().splitlines()
     assert json.loads(recorded[0])["rollout"]["trajectory"]["scaffold"]["name"] == "writing"
 
 
 def test_the_almanac_and_a_matrix_of_another_size_are_refused(writing):
-    with pytest.raises(ConfigError, match="the almanac's questions are of deep research"):
+    with pytest.raises(ConfigError, match="the questions of the world almanac are of the stages plan"):
         LocalConfig(**{**writing, "data": None})
     with pytest.raises(ConfigError, match="matrix has 2 rows and the scaffold writing 4 stages"):
         LocalConfig(**writing, matrix=((1.0, 0.5), (0.0, 1.0)))
