@@ -15,7 +15,7 @@ from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.prompting import AgentPrompt, agent_prompt, stage_prompts
 from rubricem_env.domain.base import Frozen, PositiveCount
-from rubricem_env.domain.stage_set import shipped_stage_set
+from rubricem_env.domain.stage_set import read_stage_set
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.step import advance
@@ -29,7 +29,7 @@ from rubricem_env.world.tables.questions import TableQuestion
 from rubricem_env.world.tables.table_world import TableWorld
 from trainers.settings import make_out, read_command, run_command
 
-STAGES = shipped_stage_set("data_analysis")
+STAGES = read_stage_set("data_analysis")
 
 
 class TableTraceConfig(Frozen):

@@ -219,6 +219,18 @@ class SamplingOptions:
         return Sampling(temperature=self.temperature, max_turn_tokens=self.max_turn_tokens)
 
 
+@dataclass(frozen=True)
+class ToolOptions:
+    """What the policy searches. Field names are option names."""
+
+    tools: Annotated[
+        str, typer.Option(help="offline, web, none, a TOML file, an index, or the URL of a tool server.")
+    ] = OFFLINE
+    tables: Annotated[
+        Path | None, typer.Option(help="Ask tables: a folder of CSV and Parquet files, or a SQLite file, for run_sql.")
+    ] = None
+
+
 @command
 def ask(
     terminal: Terminal,
@@ -228,12 +240,7 @@ def ask(
     ),
     policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
     drawn: SamplingOptions = SamplingOptions(),
-    tools: Annotated[
-        str, typer.Option(help="offline, web, none, a TOML file, an index, or the URL of a tool server.")
-    ] = ("offline"),
-    tables: Annotated[
-        Path | None, typer.Option(help="Ask tables: a folder of CSV and Parquet files, or a SQLite file, for run_sql.")
-    ] = None,
+    searched: ToolOptions = ToolOptions(),
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),
@@ -251,7 +258,7 @@ def ask(
     question = _question_of(words)
     if bank is None and (reuse == "cross" or (reuse == "within" and attempts == 1)):
         raise ConfigError(f"--reuse {reuse} reads a bank; give its folder with --bank.")
-    tools = _tools_beside(tables, tools, policy)
+    tools = _tools_beside(searched.tables, searched.tools, policy)
     stage_set = read_stage_set(scaffold)
     if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
         raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
@@ -268,7 +275,7 @@ def ask(
         config,
         asked=asked,
         tools=tools,
-        tables=tables,
+        tables=searched.tables,
         stage_set=stage_set,
         bank=bank,
         reuse=reuse,

@@ -7,6 +7,7 @@ import pytest
 from rubricem_agent.prompting import agent_prompt
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env import shipped_toolbox
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
 from trainers.settings import read_settings
@@ -22,10 +23,21 @@ def read(tmp_path, **changes):
     return read_settings(CONFIGS / "local_almanac.yaml", LocalConfig, changes=changed)
 
 
-def test_a_flat_policy_is_told_to_think_and_act(tmp_path):
+@pytest.fixture
+def long_policy(tmp_path):
+    """A policy whose context has room for the whole prompts."""
+    tokenizer = tiny_tokenizer(["<think>t</think>"])
+    model = tiny_qwen3(len(tokenizer), max_length=65_536)
+    tokenizer.save_pretrained(tmp_path / "policy")
+    model.save_pretrained(tmp_path / "policy")
+    return str(tmp_path / "policy")
+
+
+def test_a_flat_policy_is_told_to_think_and_act(tmp_path, long_policy):
     tools = shipped_toolbox().names
-    assert make_run(read(tmp_path, **FLAT)).prompt == agent_prompt(tools, style="react")
-    assert make_run(read(tmp_path)).prompt == agent_prompt(tools)
+    given = {"policy": long_policy, "reflection.total_tokens": "65536"}
+    assert make_run(read(tmp_path, **given, **FLAT)).prompt == agent_prompt(tools, style="react")
+    assert make_run(read(tmp_path, **given)).prompt == agent_prompt(tools)
 
 
 @pytest.mark.parametrize(("key", "value"), [("credit", "stages"), ("meta_policy", "true")])

@@ -12,6 +12,7 @@ from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_records.files.packed_lines import PACKED, read_packed
 from rubricem_records.rollouts.run_record import RECORD_FOLDER, ROLLOUTS
 from tests.scaffolds import WRITING
 from trainers.local.run import make_run, open_services
@@ -78,7 +79,7 @@ def test_a_writer_is_trained_for_two_steps(writing):
     trained = [row["task"]["stages"] for row in steps if row["task"]]
     assert trained
     assert all({*stages} <= {*WRITING.scaffold.names} for stages in trained)
-    recorded = (config.out / RECORD_FOLDER / f"{ROLLOUTS}.jsonl").read_text().splitlines()
+    recorded = list(read_packed(config.out / RECORD_FOLDER / f"{ROLLOUTS}{PACKED}"))
     assert json.loads(recorded[0])["rollout"]["trajectory"]["scaffold"]["name"] == "writing"
 
 

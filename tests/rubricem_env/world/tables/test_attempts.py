@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from rubricem_env.domain.stage_set import shipped_stage_set
+from rubricem_env.domain.stage_set import read_stage_set
 from rubricem_env.env.episode import Episode, Finished
 from rubricem_env.env.step import advance
 from rubricem_env.judge.group import Group
@@ -24,7 +24,7 @@ from rubricem_env.world.tables.table_world import TableWorld
 WORLD = TableWorld.from_seed(0)
 QUESTION = next(question for question in WORLD.questions if question.kind == "flow" and len(question.mistakes) == 5)
 STALE = next(mistake for mistake in QUESTION.mistakes if mistake.kind == "stale_table")
-STAGES = shipped_stage_set("data_analysis")
+STAGES = read_stage_set("data_analysis")
 SLIPS = (
     NO_ANALYST_SLIPS,
     AnalystSlips(framed=STALE),
