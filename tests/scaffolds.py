@@ -1,9 +1,9 @@
 """Scaffolds that differ from deep research in every respect, for tests that hold in all of them."""
 
 from rubricem_env.domain.scaffold import Scaffold
-from rubricem_env.domain.stage_set import DEEP_RESEARCH, shipped_stage_set
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, read_stage_set
 
-WRITING = shipped_stage_set("writing")
+WRITING = read_stage_set("writing")
 THREE = Scaffold.model_validate(
     {
         "name": "three",

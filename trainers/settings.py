@@ -23,7 +23,7 @@ from rubricem_agent.reflection.candidates import ReflectionSettings, check_train
 from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
-from rubricem_env.domain.stage_set import StageSet, read_stage_set
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.judge.model.templates import read_judge_prompts
 from rubricem_env.llm import export_traces
 from rubricem_records.runs.run_settings import SETTINGS_FILE
@@ -85,6 +85,15 @@ class RecipeSettings(CreditSettings):
     def is_reflected_on(self, encounter: Encounter) -> bool:
         """Whether the attempts of an encounter are reflected on."""
         return self.meta_policy and (encounter == "new" or self.reflect_phase == "all")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_matrix_of_its_stages(cls, fields: object) -> object:
+        """A run records the matrix that it is credited by."""
+        if not isinstance(fields, dict) or fields.get("matrix") is not None:
+            return fields
+        scaffold = fields.get("scaffold", DEEP_RESEARCH.name)
+        return {**fields, "matrix": read_stage_set(scaffold).matrix} if isinstance(scaffold, str) else fields
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -19,8 +19,8 @@ def credit(
 ) -> None:
     """Show the return and the group advantage of each rollout at each stage.
 
-    The file may also hold "valid" (true or false for each rollout), "matrix" (4 x 4, the paper's by default) and
-    "mode": "stages" (SS-GRPO), "answer_only" (answer-only GRPO), "dr_grpo", "gdpo" or "srar".
+    The file may also hold "valid" (true or false for each rollout), "matrix" (a row for each stage, the paper's by
+    default) and "mode": "stages" (SS-GRPO), "answer_only" (answer-only GRPO), "dr_grpo", "gdpo" or "srar".
     """
     scores, valid, matrix, mode = read_credit_file(file)
     earned = assign_credit(scores, valid=valid, matrix=matrix, mode=mode)

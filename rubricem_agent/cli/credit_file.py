@@ -15,6 +15,9 @@ CREDIT_KEYS = ("scores", "valid", "matrix", "mode")
 CREDIT_MODES = tuple(mode for mode in METHODS if mode not in BY_TOKENS)
 
 
+_STAGES = f": {', '.join(STAGES)}"
+
+
 class CreditRequest(NamedTuple):
     """What `assign_credit` is given."""
 
@@ -57,20 +60,16 @@ def parse_credit_request(text: str) -> CreditRequest:
         if any(isinstance(row, list) and None in row for row in rows):
             raise FileFormatError("scores must be rows of numbers; null stands among them.")
         scores = check_scores(content["scores"])
-        num_stages = len(content["matrix"]) if isinstance(content.get("matrix"), list) else NUM_STAGES
+        num_stages = scores.shape[1] if "matrix" in content else NUM_STAGES
         if scores.shape[1] != num_stages or any(isinstance(score, bool) for row in content["scores"] for score in row):
-            raise FileFormatError(_row_rule(num_stages))
+            raise FileFormatError(
+                f"each row of scores has {num_stages} numbers{_STAGES if num_stages == NUM_STAGES else ''}."
+            )
         matrix = check_matrix(content.get("matrix", PAPER_MATRIX), num_stages=num_stages)
         valid = check_mask(content.get("valid"), length=len(scores))
         return CreditRequest(scores, valid, matrix, mode)
     except UsageError as cause:
         raise FileFormatError(str(cause)) from cause
-
-
-def _row_rule(num_stages: int) -> str:
-    if num_stages == NUM_STAGES:
-        return f"each row of scores has 4 numbers: {', '.join(STAGES)}."
-    return f"each row of scores has {num_stages} numbers, one for each row of the matrix."
 
 
 def _load_json(text: str) -> Mapping[str, Any]:

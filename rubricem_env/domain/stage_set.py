@@ -13,10 +13,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from rubricem_env.domain.base import Count, Frozen, StageName, Text
+from rubricem_env.domain.base import Count, Frozen, Text
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.inputs import nearest_name, validating
-from rubricem_env.domain.scaffold import Scaffold, StageForm
+from rubricem_env.domain.scaffold import Scaffold, StageForm, same_scaffold
 
 STAGES_FILE = "stages.toml"
 AGENT_FILE = "agent.md"
@@ -111,12 +111,9 @@ def stage_set_of(described: Mapping[str, Any], prompts: Mapping[str, str]) -> St
         pydantic.ValidationError: it breaks a rule.
     """
     rows = [dict(row) for row in described.get("stages", ())]
-    scaffold = Scaffold.model_validate(
-        {
-            **{name: value for name, value in described.items() if name in _SCAFFOLD},
-            "stages": tuple({name: value for name, value in row.items() if name in _FORM} for row in rows),
-        }
-    )
+    fields = {name: value for name, value in described.items() if name in _SCAFFOLD}
+    fields["stages"] = tuple({name: value for name, value in row.items() if name in _FORM} for row in rows)
+    scaffold = same_scaffold(Scaffold.model_validate(fields))
     guides = tuple(
         StageGuide.model_validate(
             {
@@ -179,7 +176,8 @@ def read_stage_set(source: str) -> StageSet:
     Raises:
         ConfigError: there is none, a file is missing or cannot be read, or the set breaks a rule.
     """
-    return _read_folder(stage_set_folder(source))
+    folder = stage_set_folder(source)
+    return _read_shipped(folder) if source in _shipped() else _read_folder(folder)
 
 
 def _read_folder(folder: Path) -> StageSet:
@@ -206,10 +204,10 @@ def _read_folder(folder: Path) -> StageSet:
 
 
 @cache
-def shipped_stage_set(name: StageName) -> StageSet:
+def _read_shipped(folder: Path) -> StageSet:
     """A set of this package, read once."""
-    return read_stage_set(name)
+    return _read_folder(folder)
 
 
-DEEP_RESEARCH = shipped_stage_set("deep_research")
+DEEP_RESEARCH = read_stage_set("deep_research")
 """The paper's task, and the default everywhere."""

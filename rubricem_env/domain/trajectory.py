@@ -9,7 +9,7 @@ import json
 import unicodedata
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator
@@ -18,7 +18,7 @@ from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Rubric
-from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.scaffold import Scaffold, same_scaffold
 from rubricem_env.domain.stage_set import DEEP_RESEARCH
 
 
@@ -192,15 +192,6 @@ class Ending(StrEnum):
     """The driver stopped it: an infrastructure failure, a time-out, a shutdown."""
 
 
-@lru_cache(maxsize=64)
-def _same(scaffold: Scaffold) -> Scaffold:
-    """One object for equal scaffolds, so that comparing them costs nothing."""
-    return scaffold
-
-
-_same(DEEP_RESEARCH.scaffold)
-
-
 class Trajectory(Frozen):
     """One attempt at one question, from prompt to ending."""
 
@@ -208,7 +199,7 @@ class Trajectory(Frozen):
     question: Text
     answer_format: AnswerFormat = AnswerFormat.LONG
     scaffold: Annotated[
-        Scaffold, AfterValidator(_same), Field(exclude_if=lambda scaffold: scaffold is DEEP_RESEARCH.scaffold)
+        Scaffold, AfterValidator(same_scaffold), Field(exclude_if=lambda scaffold: scaffold is DEEP_RESEARCH.scaffold)
     ] = DEEP_RESEARCH.scaffold
     """The stages and tags that it was written in. A record leaves it out where they are those of deep research."""
     segments: tuple[Segment, ...]

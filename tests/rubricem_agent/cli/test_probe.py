@@ -34,7 +34,7 @@ def with_answer(attempt, words, score):
     policy = trajectory.segments[-1].model_copy(update={"text": f"<think>t</think><answer>{'w ' * words}</answer>"})
     trajectory = trajectory.model_copy(update={"segments": (*trajectory.segments[:-1], policy)})
     answer = entry.judged.judgement.outcome(Stage.ANSWER).model_copy(update={"score": score})
-    judged = entry.judged.model_copy(update={"judgement": entry.judged.judgement.model_copy(update={"answer": answer})})
+    judged = entry.judged.model_copy(update={"judgement": entry.judged.judgement.replaced({"answer": answer})})
     rollout = Rollout(trajectory=trajectory, policy=entry.rollout.policy)
     return group, entry.model_copy(update={"rollout": rollout, "judged": judged})
 

@@ -12,7 +12,8 @@ from rubricem_env.judge.rules.rules_scorer import RulesScorer
 from tests.scaffolds import WRITING
 
 BRIEF = Query(question="Write a letter that declines the invitation to the harvest concert.")
-OUTLINE = "<think>t</think><outline><aims>a letter that declines the invitation to the concert</aims><order>o</order></outline>"
+AIMS = "a letter that declines the invitation to the concert"
+OUTLINE = f"<think>t</think><outline><aims>{AIMS}</aims><order>o</order></outline>"
 REST = (
     "<think>t</think><draft>This letter declines your invitation to the harvest concert.</draft><revision><faults>f"
     "</faults><changes>c</changes></revision>"
