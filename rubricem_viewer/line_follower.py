@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import STAGES, Frozen
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_records.rollouts.run_record import RECORD_VERSION, Header
@@ -92,6 +92,11 @@ class LineFollower(Generic[LineT]):
             raise FileFormatError(
                 f"{self.path} was recorded by another release (format {header.record}; this one reads format "
                 f"{RECORD_VERSION}). Look at this run with that release."
+            )
+        if header.stages != STAGES:
+            raise FileFormatError(
+                f"{self.path} has the stages {', '.join(header.stages)}; the viewer shows the stages of deep research "
+                "alone. `rubricem export atif` writes the attempts of this run."
             )
         if header == self.header:
             return False

@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.base import STAGES, Frozen, Text
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.judge.rubrics.rubric_set import ActiveRubric, RetiredRubric
@@ -58,6 +58,12 @@ class Header(Frozen):
     """The name of this recording; every resume gives it another one."""
     embedder: Text = ""
     """The name of the embedder that the lessons' vectors come from."""
+    stages: tuple[Text, ...] = STAGES
+    """The names of the stages that each rollout has scores of."""
+
+    def line(self) -> str:
+        """The line; it leaves the stages of deep research out."""
+        return self.model_dump_json(exclude={"stages"} if self.stages == STAGES else None)
 
 
 class ShownLesson(Frozen):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.base import STAGES, Frozen
 from rubricem_env.domain.errors import UsageError
 from rubricem_records.bank.bank_items import StoredItem
 from rubricem_records.files.atomic_files import write_atomic, writing
@@ -34,8 +34,16 @@ from rubricem_records.rollouts.run_record import (
 class RunRecorder:
     """The record of one run, in its folder. One process writes it at a time; any number may read meanwhile."""
 
-    def __init__(self, folder: Path, *, sampled: RecordSettings = WHOLE, switch: str = "record=false") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sampled: RecordSettings = WHOLE,
+        switch: str = "record=false",
+        stages: tuple[str, ...] = STAGES,
+    ) -> None:
         self._folder = folder
+        self._stages = stages
         self._sampled = sampled
         self._switch = switch
         """How the run is told to keep none."""
@@ -51,7 +59,7 @@ class RunRecorder:
         Raises:
             UsageError: the folder cannot be written, another release recorded in it, or a line in it cannot be read.
         """
-        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8))
+        header = Header(record=RECORD_VERSION, name=secrets.token_hex(8), stages=self._stages)
         with writing(self._folder, self._way_out):
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
@@ -149,5 +157,5 @@ def _lines(path: Path) -> list[str]:
 
 
 def _replace(path: Path, header: Header, lines: Sequence[str]) -> None:
-    content = "".join(f"{line}\n" for line in (header.model_dump_json(), *lines)).encode()
+    content = "".join(f"{line}\n" for line in (header.line(), *lines)).encode()
     write_atomic(path, content)

@@ -271,6 +271,10 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
         train=train,
         held_out=held_out,
         truth=truth,
-        recorder=RunRecorder(config.out / RECORD_FOLDER, sampled=config.record) if config.record else None,
+        recorder=(
+            RunRecorder(config.out / RECORD_FOLDER, sampled=config.record, stages=scaffold.names)
+            if config.record
+            else None
+        ),
         audit=make_audit(config, {key: truth[key] for key in train}) if config.held_out_judge.every else None,
     )
