@@ -217,8 +217,8 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     prompt = agent_prompt(
         toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
     )
-    tokenizer = load_tokenizer(config.policy)
     learner = _make_learner(config, scaffold.names)
+    tokenizer = load_tokenizer(config.policy)
     room = config.reflection.total_tokens
     policy = LocalPolicy(
         learner.sampler,
