@@ -74,7 +74,7 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         if self._last is None:
             raise UsageError("the episode has no turn yet; step it before asking for metrics.")
         info = self._last.info
-        names = [f"score_{stage}" for stage in self._env_spec.stage_set.scaffold.names]
+        names = [f"score_{stage}" for stage in self.research.stage_set.scaffold.names]
         scores = {name: info[name] for name in names if info.get(name) is not None}
         answered = float(self._last.terminated)
         return {**scores, "answered": answered, "calls_used": info["calls_used"], "turns": self.turns}
