@@ -1,5 +1,6 @@
 """A checkpoint of another run is refused by the command itself, before Ray is started."""
 
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -94,6 +95,8 @@ def test_a_second_run_in_one_folder_is_refused_before_ray_is_started(policy, tmp
     folder = tmp_path / "run"
     with closing(lock_folder(folder)), started(folder, policy, *SMALL) as second:
         assert second.wait(LIMIT) == 2, second.tail()
-        assert second.sentences[-1].startswith(f"verl_ssgrpo: another process trains in {folder}; ")
+        assert second.sentences[-1].startswith(
+            f"verl_ssgrpo: another process trains in {folder}: process {os.getpid()}; "
+        )
         assert "choose another `trainer.default_local_dir`" in second.sentences[-1]
     assert not list(folder.glob("metrics.jsonl"))
