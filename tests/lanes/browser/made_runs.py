@@ -72,7 +72,8 @@ def make_hostile(folder: Path) -> None:
     for group in groups:
         members = [one for one in rollouts if (one.step, one.place) == (group.step, group.place)]
         recorder.record_step([(group, members)])
-    lessons = "".join(json.dumps(_poisoned(json.loads(line))) + "\n" for line in _record("lessons")[1:])
+    recorded = (SAMPLE / "record" / "lessons.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    lessons = "".join(json.dumps(_poisoned(json.loads(line))) + "\n" for line in recorded)
     with (folder / "record" / "lessons.jsonl").open("a", encoding="utf-8") as file:
         file.write(lessons)
 
