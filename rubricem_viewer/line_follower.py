@@ -89,9 +89,10 @@ class LineFollower(Generic[LineT]):
         with validating(f"{self.path} is not the record of a run: its first line does not name the format", way_out):
             header = Header.model_validate_json(first)
         if header.record != RECORD_VERSION:
+            way_out = "Upgrade rubricem" if header.record > RECORD_VERSION else "Look at this run with that release"
             raise FileFormatError(
                 f"{self.path} was recorded by another release (format {header.record}; this one reads format "
-                f"{RECORD_VERSION}). Look at this run with that release."
+                f"{RECORD_VERSION}). {way_out}."
             )
         if header.stages != STAGES:
             raise FileFormatError(
