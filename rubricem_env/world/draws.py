@@ -3,6 +3,7 @@
 Only ``Generator.random`` is used, because numpy keeps the stream of raw doubles between releases.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar, get_args
 
@@ -20,6 +21,15 @@ def open_stream(seed: int, part: Part) -> np.random.Generator:
     if seed < 0:
         raise UsageError(f"world seed is {seed}; a seed must be 0 or greater. Pass a whole number such as 0.")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1 + _PARTS.index(part)])))
+
+
+def open_trace(seed: int, *, question: str, world: str) -> np.random.Generator:
+    """The generator of one trace.
+
+    A question's id is the same in every world: without the world it would have the same draws in each.
+    """
+    key = int.from_bytes(hashlib.sha256(f"{world}{question}".encode()).digest()[:8])
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, key])))
 
 
 def draw_index(rng: np.random.Generator, count: int) -> int:

@@ -1,12 +1,11 @@
 """The faults of the scripted expert, and which of them one trace has."""
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
 from rubricem_env.domain.base import Frozen, UnitScore
-from rubricem_env.world.draws import pick, shuffled
+from rubricem_env.world.draws import open_trace, pick, shuffled
 from rubricem_env.world.needs import Need
 from rubricem_env.world.questions import Question
 from rubricem_env.world.vocabulary import CAUSES, DOMAINS, FIRST_WORDS, SECOND_WORDS
@@ -47,12 +46,8 @@ class Slips(NamedTuple):
 
 
 def draw_slips(question: Question, faults: Faults, *, seed: int, world: str = "") -> Slips:
-    """The faults of the trace for this question, world and seed: the same on every machine.
-
-    A question's id is the same domain and kind in every world: without the world it would have the same faults in each.
-    """
-    key = int.from_bytes(hashlib.sha256(f"{world}{question.id}".encode()).digest()[:8])
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, key])))
+    """The faults of the trace for this question, world and seed: the same on every machine."""
+    rng = open_trace(seed, question=question.id, world=world)
     # Every chance is drawn, so that turning one knob leaves the other faults as they were.
     chances = (rng.random() < chance for chance in faults.model_dump().values())
     skips, repeats, trusts, claims, forgets, misses = chances

@@ -1,12 +1,9 @@
 """The faults of the scripted analyst, and which of them one trace has."""
 
-import hashlib
 from typing import NamedTuple
 
-import numpy as np
-
 from rubricem_env.domain.base import Frozen, UnitScore
-from rubricem_env.world.draws import draw_index, pick
+from rubricem_env.world.draws import draw_index, open_trace, pick
 from rubricem_env.world.tables.questions import MISTAKES, TableMistake, TableQuestion
 
 
@@ -51,8 +48,7 @@ _FRAMED = frozenset(MISTAKES) - {"wrong_join"}
 
 def draw_analyst_slips(question: TableQuestion, faults: AnalystFaults, *, seed: int, world: str = "") -> AnalystSlips:
     """The faults of the trace for this question, world and seed: the same on every machine."""
-    key = int.from_bytes(hashlib.sha256(f"{world}{question.id}".encode()).digest()[:8])
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, key])))
+    rng = open_trace(seed, question=question.id, world=world)
     # Everything is drawn, so that turning one knob leaves the other faults as they were.
     frames, queries, repeats, invents, forgets_unit, forgets_citation = (
         rng.random() < chance for chance in faults.model_dump().values()
