@@ -13,6 +13,7 @@ from rubricem_agent.evals.benchmarks import (
     drb,
     drb2,
     healthbench,
+    own,
     researchqa,
     researchrubrics,
     simpleqa,
@@ -27,7 +28,7 @@ from rubricem_records.evaluations.rules import EvaluationMode, Rules
 
 _PAPER = (healthbench, researchqa, drb, researchrubrics, simpleqa, twowiki, webwalkerqa, deepsearchqa)
 PAPER = tuple(module.BENCHMARK.name for module in _PAPER)
-_MODULES = (*_PAPER, browsecomp_plus, drb2, draco, almanac)
+_MODULES = (*_PAPER, browsecomp_plus, drb2, draco, almanac, own)
 SUITE: Mapping[str, Benchmark] = MappingProxyType({module.BENCHMARK.name: module.BENCHMARK for module in _MODULES})
 """The benchmarks in the order of the paper's tables, then the later ones."""
 
