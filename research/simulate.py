@@ -168,6 +168,12 @@ class Scenario(NamedTuple):
     """Whether there is a meta-policy."""
     defers: bool = True
     """Train on reflections one step late instead of waiting for them."""
+    takes_finished: bool = False
+    """Train on the groups that are judged first, of whichever step, as veRL's replay buffer gives them; else each step
+    waits for its own.
+    """
+    longest_first: bool = False
+    """Start a step with the questions whose attempts will be longest, as if that were known."""
     in_lockstep: bool = False
     """Judge a step when all its rollouts are done, and score when all its rubrics are proposed, as in the paper."""
     window: int = 3
@@ -215,6 +221,25 @@ def average(steps: Sequence[SimulatedStep]) -> SimulatedStep:
     return mean
 
 
+class SimulatedGroup(NamedTuple):
+    """The tasks of one group."""
+
+    sampled: Sequence[asyncio.Task[None]]
+    judged: asyncio.Task[None]
+
+    @property
+    def is_sampled(self) -> bool:
+        return all(task.done() for task in self.sampled)
+
+    @property
+    def is_judged(self) -> bool:
+        return self.judged.done()
+
+    @property
+    def unfinished(self) -> list[asyncio.Task[None]]:
+        return [task for task in (*self.sampled, self.judged) if not task.done()]
+
+
 class _Simulation:
     """One run of a scenario."""
 
@@ -224,6 +249,8 @@ class _Simulation:
         self._engine = Engine(speed=times.engine_speed, fastest=times.sequence_speed, seats=times.engine_seats)
         self._judge = asyncio.Semaphore(times.judge_seats)
         self._steps: dict[int, SimulatedStep] = {}
+        self._waiting: list[SimulatedGroup] = []
+        """The groups that were launched and not trained on, in the order of launching."""
         self._lessons = 0
 
     async def run(self) -> tuple[SimulatedStep, ...]:
@@ -236,8 +263,11 @@ class _Simulation:
                     self._steps[upcoming] = self._launch(upcoming)
             step = self._steps[number]
             engine_before = self._engine.busy_seconds()
-            await self._book(step, "waits for rollouts", asyncio.gather(*step.sampled))
-            await self._book(step, "waits for the judge", asyncio.gather(*step.judged))
+            await self._book(step, "waits for rollouts", self._enough(step, lambda group: group.is_sampled))
+            await self._book(step, "waits for the judge", self._enough(step, lambda group: group.is_judged))
+            taken = [group for group in self._waiting if group.is_judged and self._is_candidate(step, group)]
+            taken = taken[: scenario.questions]
+            self._waiting = [group for group in self._waiting if group not in taken]
             if not scenario.defers:
                 await self._book(step, "waits for reflections", asyncio.gather(*step.reflected))
             if scenario.layout != "separate":
@@ -252,6 +282,17 @@ class _Simulation:
             step.engine_seconds = self._engine.busy_seconds() - engine_before
         return tuple(self._steps.values())
 
+    def _is_candidate(self, step: SimulatedStep, group: "SimulatedGroup") -> bool:
+        """Whether a step may train on the group."""
+        return self._scenario.takes_finished or group.judged in step.judged
+
+    async def _enough(self, step: SimulatedStep, is_ready: Callable[["SimulatedGroup"], bool]) -> None:
+        """Wait until as many groups are ready as a step trains on."""
+        groups = [group for group in self._waiting if self._is_candidate(step, group)]
+        while sum(map(is_ready, groups)) < self._scenario.questions:
+            pending = [task for group in groups if not is_ready(group) for task in group.unfinished]
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+
     async def _book(self, step: SimulatedStep, doing: str, work: Awaitable[object]) -> None:
         began = _now()
         await work
@@ -260,23 +301,33 @@ class _Simulation:
     def _launch(self, number: int) -> SimulatedStep:
         """Start the questions of a step."""
         step, start = SimulatedStep(), asyncio.get_running_loop().create_task
-        for question in range(self._scenario.questions):
-            draws = [
-                attempt_draws(self._times.spread, (self._scenario.seed, number, question, attempt))
-                for attempt in range(self._scenario.group_size)
-            ]
+        for question in self._order_of_questions(number):
+            draws = self._draws(number, question)
             group = [start(self._rollout(draw)) for draw in draws]
             step.sampled += group
             proposed = start(self._propose(step, group, draws[0]))
             step.proposed.append(proposed)
             judged = start(self._score(step, proposed, draws))
             step.judged.append(judged)
+            self._waiting.append(SimulatedGroup(group, judged))
             # New questions fill the first window of every two.
             window = self._scenario.window
             is_due = self._scenario.reflects_always or (number - 1) % (2 * window) < window
             if self._scenario.has_lessons and is_due:
                 step.reflected.append(start(self._reflect(judged, draws[0])))
         return step
+
+    def _draws(self, number: int, question: int) -> list[Draw]:
+        seeds = ((self._scenario.seed, number, question, attempt) for attempt in range(self._scenario.group_size))
+        return [attempt_draws(self._times.spread, seed) for seed in seeds]
+
+    def _order_of_questions(self, number: int) -> Sequence[int]:
+        """The order in which a step's questions begin."""
+        questions = range(self._scenario.questions)
+        if not self._scenario.longest_first:
+            return questions
+        written = self._times.written_tokens
+        return sorted(questions, key=lambda question: -max(draw(written) for draw in self._draws(number, question)))
 
     async def _rollout(self, draw: Draw) -> None:
         turns = int(min(self._times.most_searches, round(draw(self._times.searches)))) + 1
@@ -325,6 +376,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "a step ahead, waits for reflections": {"layout": "async", "defers": False},
         "a step ahead, deferred": {"layout": "async"},
         "two steps ahead, deferred": {"layout": "async", "ahead": 2},
+        "a step ahead, longest questions first": {"layout": "async", "longest_first": True},
+        "a step ahead, takes the groups that are done": {"layout": "async", "takes_finished": True},
+        "two steps ahead, takes the groups that are done": {"layout": "async", "ahead": 2, "takes_finished": True},
         "a step ahead, no meta-policy": {"layout": "async", "has_lessons": False},
         "half sample, half train, deferred": {"layout": "separate"},
         "half and half, two steps ahead": {"layout": "separate", "ahead": 2},

@@ -186,3 +186,25 @@ def test_no_attempt_is_longer_or_searches_more_than_its_limits() -> None:
     assert max(record.seconds["waits for rollouts"] for record in records) == pytest.approx(
         100
     )  # 100 tokens at 1 a second
+
+
+def test_the_groups_that_are_done_spare_a_step_the_slowest_of_its_own() -> None:
+    spread = TIMES.model_copy(update={"spread": 1.0})
+    own = IN_TURN._replace(questions=8, group_size=4, has_lessons=False, steps=12, layout="async")
+
+    waiting, taking = (average(simulate(spread, own._replace(takes_finished=taken))) for taken in (False, True))
+
+    assert taking.total < waiting.total
+    # Without spread all groups of a step are done at once, and there is nothing to choose.
+    same = [record.total for record in simulate(TIMES, own)]
+    assert [record.total for record in simulate(TIMES, own._replace(takes_finished=True))] == pytest.approx(same)
+
+
+def test_the_order_of_questions_matters_where_attempts_wait_for_a_seat() -> None:
+    spread = TIMES.model_copy(update={"spread": 1.0, "longest_tokens": 10_000.0, "tool_seconds": 0.0})
+    own = IN_TURN._replace(questions=8, group_size=2, has_lessons=False, steps=12)
+    sorted_ = own._replace(longest_first=True)
+
+    assert average(simulate(spread, own)).total == pytest.approx(average(simulate(spread, sorted_)).total)
+    crowded = spread.model_copy(update={"engine_seats": 4})
+    assert average(simulate(crowded, sorted_)).total < average(simulate(crowded, own)).total
