@@ -212,11 +212,11 @@ class TokenConversation:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.scaffold = scaffold
-        self._opening = list(prompt_ids)
+        self._opening_ids = list(prompt_ids)
         self._ids = list(prompt_ids)
         """Of the window: what the policy reads."""
         self._pieces = [TokenSegment(tuple(prompt_ids))]
-        self._turns: list[list[int]] = []
+        self._turn_ids: list[list[int]] = []
         """The ids of each turn with what was read after it."""
         self._is_turn_over = False
         """Whether the policy ended its last turn by itself."""
@@ -266,10 +266,10 @@ class TokenConversation:
     def fold(self, view: View) -> None:
         """Begin a window: what is folded is tokenised as foreign text, whoever wrote it."""
         self._encode_read(view.turns[-1].observation)
-        self._ids = list(self._opening)
+        self._ids = list(self._opening_ids)
         for turn in view.turns:
             if turn.is_whole:
-                self._ids += self._turns[turn.number - 1]
+                self._ids += self._turn_ids[turn.number - 1]
             else:
                 self._ids += self.tokenizer.encode_foreign(turn.text)
                 self._ids += self.tokenizer.encode_foreign(turn.observation)
@@ -278,12 +278,13 @@ class TokenConversation:
     def _encode_read(self, text: str) -> list[int]:
         """The ids of what is read after the last turn."""
         if self._is_turn_over:
-            has_ended = bool(self._turns[-1]) and self._turns[-1][-1] in self.tokenizer.end_ids
+            has_ended = bool(self._ids) and self._ids[-1] in self.tokenizer.end_ids
             ids = self.tokenizer.encode_follow_up(text, has_ended=has_ended)
             self._is_turn_over = False
         else:
             ids = self.tokenizer.encode_foreign(text)
-        self._turns[-1] += ids
+        for read in self._turn_ids[-1:]:
+            read += ids
         return ids
 
     def close(self) -> None:
@@ -298,7 +299,7 @@ class TokenConversation:
         count = len(starts) if kept == len(text) else sum(start < kept for start in starts)
         until = starts[count] if count < len(starts) else len(text)
         self._ids += turn.ids[:count]
-        self._turns.append(turn.ids[:count])
+        self._turn_ids.append(turn.ids[:count])
         self._pieces.append(
             TokenSegment(
                 tuple(turn.ids[:count]),
