@@ -38,11 +38,11 @@ class ContextLimits(Settings):
         if self.fold_at is None:
             given = [name for name in ("fold_to", "keep") if getattr(self, name) != defaults[name].default]
             if given:
-                raise ValueError(f"{given[0]} is set and fold_at is not, so nothing is folded. Set fold_at.")
+                raise ValueError(f"{given[0]} is set and fold_at is not, so nothing is folded. Set fold_at")
         elif self.fold_to >= self.fold_at:
             raise ValueError(
                 f"fold_to is {self.fold_to} and fold_at is {self.fold_at}; a fold needs to make the view shorter. "
-                "Lower fold_to or raise fold_at."
+                "Lower fold_to or raise fold_at"
             )
         return self
 

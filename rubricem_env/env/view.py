@@ -20,8 +20,8 @@ from rubricem_env.tools.render import CUT, render_notice
 
 MAX_TITLE_SHOWN = 100
 """Characters of a title in the line of a folded observation."""
-LEFT_OUT = "Folded: {turns} earlier calls and their results are left out for length"
-WEIGHED_TOO = ", and what the first {turns} of them led to"
+LEFT_OUT = "Folded: earlier calls that are left out with their results: {turns}"
+WEIGHED_TOO = "; with what they led to: the first {turns}"
 
 
 class ViewedTurn(NamedTuple):
