@@ -24,6 +24,10 @@ LEFT_OUT = "Folded: earlier calls that are left out with their results: {turns}"
 WEIGHED_TOO = "; with what they led to: the first {turns}"
 
 
+NOTHING = "(nothing)"
+"""What stands in a chat for an empty message."""
+
+
 class ViewedTurn(NamedTuple):
     """A turn as the policy reads it later, and what it reads after it."""
 
@@ -51,8 +55,9 @@ class View(NamedTuple):
         """The same as messages of a chat, without a system message."""
         messages = [{"role": "user", "content": self.prompt}]
         for turn in self.turns:
-            messages.append({"role": "assistant", "content": turn.text})
-            messages.append({"role": "user", "content": turn.observation})
+            # No chat server takes an empty message.
+            messages.append({"role": "assistant", "content": turn.text or NOTHING})
+            messages.append({"role": "user", "content": turn.observation or NOTHING})
         return messages
 
 
