@@ -24,6 +24,7 @@ from rubricem_agent.progress import SECONDS, progress_lines
 from rubricem_agent.prompting import agent_prompt, stage_prompts
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.run import Attempt, run_episode
+from rubricem_agent.wiring.command_option import FOLD_AT_HELP, FOLD_TO_HELP, KEEP_HELP
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
 from rubricem_agent.wiring.models import system_of
 from rubricem_agent.wiring.question_tools import OFFLINE
@@ -31,8 +32,10 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import AnswerFormat, Query, dump_trajectory
-from rubricem_env.env.episode import Episode
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.render import GREY, colour_of
+from rubricem_env.env.view import View
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_env.scaffold.grammar import CALL_TOOL, DEFAULT, STATE_EVALUATION, THINK
@@ -129,6 +132,11 @@ class AskScreen(Listener):
         if not self._has_sources:
             self._line("  " + " ".join(_WRAPPERS.sub(" ", text).split())[:300])
 
+    def folded(self, view: View) -> None:
+        """Say that the policy reads less of what was before."""
+        whole = sum(turn.is_whole for turn in view.turns)
+        self._line(f"  (the context was folded: the last {whole} turns are whole)")
+
     def _enter(self, token: Token) -> None:
         if self._grey and token.name != THINK:
             self._show(token.tag)
@@ -220,6 +228,30 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
+class LengthOptions:
+    """How long the research may be, and how much of it the policy reads. Field names are option names."""
+
+    max_calls: Annotated[int, typer.Option(min=1, help="The most tool calls.")] = EpisodeLimits().max_calls
+    max_turns: Annotated[int, typer.Option(min=2, help="The most turns; more than the calls.")] = (
+        EpisodeLimits().max_turns
+    )
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of turns and results together.")] = (
+        EpisodeLimits().max_tokens
+    )
+    fold_at: Annotated[int | None, typer.Option(min=1, help=FOLD_AT_HELP)] = None
+    fold_to: Annotated[int, typer.Option(min=1, help=FOLD_TO_HELP)] = ContextLimits().fold_to
+    keep: Annotated[int, typer.Option(min=1, help=KEEP_HELP)] = ContextLimits().keep
+
+    @property
+    def limits(self) -> EpisodeLimits:
+        return EpisodeLimits(max_calls=self.max_calls, max_turns=self.max_turns, max_tokens=self.max_tokens)
+
+    @property
+    def context(self) -> ContextLimits:
+        return ContextLimits(fold_at=self.fold_at, fold_to=self.fold_to, keep=self.keep)
+
+
+@dataclass(frozen=True)
 class ToolOptions:
     """What the policy searches. Field names are option names."""
 
@@ -241,6 +273,7 @@ def ask(
     policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
     drawn: SamplingOptions = SamplingOptions(),
     searched: ToolOptions = ToolOptions(),
+    length: LengthOptions = LengthOptions(),
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),
@@ -263,6 +296,7 @@ def ask(
     if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
         raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
     config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
+    limits, context = length.limits, length.context
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL if tools == OFFLINE else NO_MODEL_OF_TOOLS.format(tools=tools))
@@ -274,10 +308,8 @@ def ask(
         query,
         config,
         asked=asked,
-        tools=tools,
-        tables=searched.tables,
+        opened={"tools": tools, "tables": searched.tables, "bank": bank, "limits": limits, "context": context},
         stage_set=stage_set,
-        bank=bank,
         reuse=reuse,
         attempts=attempts,
         probe=not no_probe,
@@ -380,21 +412,28 @@ async def _run_attempts(
     config: PolicyConfig,
     *,
     asked: _Asked,
-    tools: str,
-    tables: Path | None,
+    opened: Mapping[str, Any],
     stage_set: StageSet,
-    bank: Path | None,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
     probe: bool,
 ) -> float:
-    """Make all attempts in order, where a failed one is the last; returns the known cost in dollars."""
+    """Make all attempts in order, where a failed one is the last; returns the known cost in dollars.
+
+    `opened` are arguments of `open_ask`.
+    """
     terminal = asked.terminal
-    choices = {"reads_lessons": reuse != "none", "writes_lessons": attempts > 1, "probe": probe}
     async with AsyncExitStack() as stack:
         stack.enter_context(progress_lines(asked.waiting))
         context, meter, lessons, specs = await stack.enter_async_context(
-            open_ask(config, os.environ, tools=tools, tables=tables, bank=bank, **choices)
+            open_ask(
+                config,
+                os.environ,
+                reads_lessons=reuse != "none",
+                writes_lessons=attempts > 1,
+                probe=probe,
+                **opened,
+            )
         )
         _refuse_absent_tools(stage_set.scaffold, context.toolbox.names)
         for number in range(1, attempts + 1):

@@ -7,6 +7,7 @@ from rubricem_agent.evals.costs import dollars_of
 from rubricem_agent.evals.extraction import Extracted
 from rubricem_agent.evals.grading import Case, GradingQuestion, replay
 from rubricem_env.domain.trajectory import AnswerFormat
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.metered import CHARS_PER_TOKEN
 from rubricem_env.llm.prices import PRICES, Price
@@ -35,6 +36,8 @@ def rehearse(
     policy: str | None,
     judges: Sequence[str],
     prices: Mapping[str, Price] = PRICES,
+    limits: EpisodeLimits | None = None,
+    context: ContextLimits | None = None,
 ) -> list[ModelCost]:
     """The calls and the cost of a run, stage by stage; without `policy` the answers cost nothing.
 
@@ -44,10 +47,11 @@ def rehearse(
     judge_usage = sum((_judge_usage(loaded, example_id) for example_id in ids), Usage())
     costs = [_cost("verdicts", judge, sum([judge_usage] * epochs, Usage()), prices=prices) for judge in judges]
     if policy:
-        limits = EpisodeLimits()
+        limits, context = limits or EpisodeLimits(), context or ContextLimits()
         turns = limits.max_calls + 1
-        # Each turn reads the conversation so far again, half of the whole on average.
-        read = turns * limits.max_tokens // 2
+        # Each turn reads the conversation so far again, half of the whole on average, and no more than is unfolded.
+        each = limits.max_tokens // 2
+        read = turns * (each if context.fold_at is None else min(each, context.fold_at))
         episode = Usage(calls=turns, input_tokens=read, output_tokens=limits.max_tokens)
         usage = sum([episode] * len(ids) * epochs, Usage())
         costs.insert(0, _cost("answers, at most", policy, usage, prices=prices))

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.env.view import NOTHING
 from rubricem_env.llm.chat import ABORTED, Delta, Effort
 from rubricem_env.llm.gemini import open_client, read_candidate, read_usage, thinking_of, typed_failures
 from rubricem_env.llm.keys import redactor_of
@@ -91,4 +92,4 @@ class GeminiPolicy:
 
 
 def _content(role: str, text: str) -> types.Content:
-    return types.Content(role=role, parts=[types.Part(text=text or "(nothing)")])
+    return types.Content(role=role, parts=[types.Part(text=text or NOTHING)])

@@ -8,6 +8,7 @@ from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.chat_template import FOLLOWED, ChatMessage, FollowUp, opening_messages, read_follow_up
 from rubricem_agent.policy.text import Exchange, Service, TextConversation
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.env.view import NOTHING
 from rubricem_env.llm.chat import ChatRequest, Delta
 from rubricem_env.llm.openai_compatible import OpenAICompatibleModel
 from rubricem_env.llm.wires.chat_wire import ChatWire
@@ -114,6 +115,6 @@ def _continuation(prompt: str, stops: Sequence[str]) -> dict[str, Any]:
 def _messages(opening: Opening, exchanges: Sequence[Exchange]) -> list[Message]:
     messages: list[Message] = [("user", opening.user)]
     for turn, observation, _ in exchanges:
-        messages.append(("assistant", turn or "(nothing)"))
-        messages.append(("user", observation or "(nothing)"))
+        messages.append(("assistant", turn or NOTHING))
+        messages.append(("user", observation or NOTHING))
     return messages

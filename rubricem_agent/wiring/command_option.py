@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PRICE_HELP = "[MODEL=]IN,OUT: dollars for a million tokens; without MODEL, for each that has no list price."
+FOLD_AT_HELP = "Fold what the policy reads where it has more tokens than this; by default it reads everything."
+FOLD_TO_HELP = "The tokens that a fold leaves."
+KEEP_HELP = "The last results that a fold leaves whole."
 NO_PROBE_HELP = "Do not ask the models and the search engine for one token first."
 
 

@@ -56,7 +56,7 @@ def build_answerer(
     stack.push_async_callback(policy.aclose)
     answerer = partial(
         answerers.answer_in_episodes,
-        context=RolloutContext(policy, toolbox, sampling=settings.sampling),
+        context=RolloutContext(policy, toolbox, config.limits, settings.sampling, config.context),
         prompt=agent_prompt(
             toolbox.names,
             style=config.style,

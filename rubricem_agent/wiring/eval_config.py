@@ -14,10 +14,19 @@ from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.evals.subsets import SubsetName
 from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
 from rubricem_agent.prompting import Style
-from rubricem_agent.wiring.command_option import NO_PROBE_HELP, PRICE_HELP, CommandOption
+from rubricem_agent.wiring.command_option import (
+    FOLD_AT_HELP,
+    FOLD_TO_HELP,
+    KEEP_HELP,
+    NO_PROBE_HELP,
+    PRICE_HELP,
+    CommandOption,
+)
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.settings import Settings
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.retry import RetryPolicy
 from rubricem_env.llm.prices import Dollars
@@ -143,6 +152,32 @@ class EvalSettings(Settings):
             part="max_turn_tokens",
         ),
     ] = Sampling()
+    limits: Annotated[
+        EpisodeLimits,
+        CommandOption("max_calls", "The most tool calls.", int, EpisodeLimits().max_calls, lowest=1, part="max_calls"),
+        CommandOption(
+            "max_turns",
+            "The most turns; more than the calls.",
+            int,
+            EpisodeLimits().max_turns,
+            lowest=2,
+            part="max_turns",
+        ),
+        CommandOption(
+            "max_tokens",
+            "The most tokens of turns and results together.",
+            int,
+            EpisodeLimits().max_tokens,
+            lowest=1,
+            part="max_tokens",
+        ),
+    ] = EpisodeLimits()
+    context: Annotated[
+        ContextLimits,
+        CommandOption("fold_at", FOLD_AT_HELP, int | None, lowest=1, part="fold_at"),
+        CommandOption("fold_to", FOLD_TO_HELP, int, ContextLimits().fold_to, lowest=1, part="fold_to"),
+        CommandOption("keep", KEEP_HELP, int, ContextLimits().keep, lowest=1, part="keep"),
+    ] = ContextLimits()
     sampling_of: Annotated[
         Literal["", "drtulu"],
         Field(description="A named sampling of the policy in place of the three options: drtulu."),

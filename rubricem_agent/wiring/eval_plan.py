@@ -22,7 +22,6 @@ from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_benchmark
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.prices import SHUT_DOWN, Price
 from rubricem_env.llm.usage import Usage
 from rubricem_records.evaluations.manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
@@ -75,9 +74,18 @@ class PlannedEvaluation(NamedTuple):
         policy = judge_model(self.config.policy) if is_paid else None
         ids = self.manifest.inputs.ids
         epochs = self.config.epochs
-        costs = rehearse(self.loaded, ids, epochs=epochs, policy=policy, judges=self.judge_models, prices=self.prices)
+        costs = rehearse(
+            self.loaded,
+            ids,
+            epochs=epochs,
+            policy=policy,
+            judges=self.judge_models,
+            prices=self.prices,
+            limits=self.config.limits,
+            context=self.config.context,
+        )
         # Every answer makes all its calls.
-        searched = search_costs(self.tools, EpisodeLimits().max_calls * len(ids) * epochs) if policy else []
+        searched = search_costs(self.tools, self.config.limits.max_calls * len(ids) * epochs) if policy else []
         return [*costs[:1], *searched, *costs[1:]]
 
     @property
@@ -220,6 +228,11 @@ def _judging_only(config: EvalConfig, source: EvaluationManifest) -> EvalConfig:
     for name, value in default.sampling:
         recorded = getattr(agent.sampling, name, value)
         options.append(_AnswerOption(name.replace("_", "-"), value, getattr(config.sampling, name), recorded))
+    for group in ("limits", "context"):
+        given, recorded, usual = (dict(getattr(holder, group)) for holder in (config, agent, default))
+        options += [
+            _AnswerOption(name.replace("_", "-"), usual[name], given[name], recorded[name]) for name in recorded
+        ]
     options.append(_AnswerOption("epochs", default.epochs, config.epochs, source.epochs))
     if not config.fact:  # FACT may read pages with other tools
         options.append(_AnswerOption("tools", "", shown_tools(config.tools), agent.tools))
@@ -292,5 +305,7 @@ def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
         attempts=config.attempts,
         guidance=guidance,
         effort=config.effort,
+        limits=config.limits,
+        context=config.context,
         sampling=config.sampling if config.asks_a_model and config.stage != "verdicts" else None,
     )

@@ -25,6 +25,7 @@ from rubricem_agent.wiring.probe import model_probes, require_answers, search_pr
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import BoundaryError, FileFormatError
 from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.hosts import url_host
@@ -160,6 +161,8 @@ async def open_ask(
     reads_lessons: bool = False,
     writes_lessons: bool = False,
     probe: bool = True,
+    limits: EpisodeLimits | None = None,
+    context: ContextLimits | None = None,
 ) -> AsyncIterator[OpenedAsk]:
     """Connect the policy, its tools and its lessons; they are closed on the way out.
 
@@ -172,6 +175,8 @@ async def open_ask(
         reads_lessons: show lessons before the first attempt.
         writes_lessons: store a lesson after each attempt; a missing bank is created.
         probe: ask the policy and the search engine for one token first.
+        limits: of each episode.
+        context: how much of an episode the policy reads.
 
     Raises:
         UsageError: something is missing or misspelt.
@@ -189,5 +194,7 @@ async def open_ask(
         async with open_tools(settings, named) as opened:
             if probe:
                 await require_answers([*model_probes(environ, policy=config.policy), *search_probes(settings, environ)])
-            context = RolloutContext(policy, opened.toolbox, EpisodeLimits(), config.sampling)
-            yield OpenedAsk(context, meter, lessons, opened.specs)
+            played = RolloutContext(
+                policy, opened.toolbox, limits or EpisodeLimits(), config.sampling, context or ContextLimits()
+            )
+            yield OpenedAsk(played, meter, lessons, opened.specs)

@@ -48,6 +48,9 @@ class ResearchObservation(Observation):  # type: ignore[misc,unused-ignore]
     unscored: dict[str, str] = Field(default_factory=dict)
     """Why a stage has no score."""
     facts: dict[str, str | int] = Field(default_factory=dict)
+    view: list[dict[str, str]] = Field(default_factory=list, exclude_if=lambda view: not view)
+    """The messages that the policy reads next, where the spec bounds its context; its system message is not among them.
+    """
 
 
 class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State]):  # type: ignore[misc,unused-ignore]
@@ -73,7 +76,10 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         self.close()
         self._session = EpisodeSession(self._env_spec, query, seed=seed)
         self._state = State(episode_id=episode_id, query_key=query.key)
-        return ResearchObservation(text=self._session.prompt, query_key=query.key, system=self._env_spec.system)
+        view = self._session.info.get("view", [])
+        return ResearchObservation(
+            text=self._session.prompt, query_key=query.key, system=self._env_spec.system, view=view
+        )
 
     async def step_async(self, action: ResearchAction, timeout_s: float | None = None) -> ResearchObservation:
         """Take a turn. The server ignores `timeout_s`: tools have their own time limits, and the client has one.
@@ -86,7 +92,8 @@ class ResearchEnvironment(Environment[ResearchAction, ResearchObservation, State
         step = await self._session.step(action.text)
         self._state.step_count += 1
         facts = step.info
-        observed = {"done": step.is_over, "reward": step.reward, "text": step.observation, "facts": facts}
+        view = facts.pop("view", [])
+        observed = {"view": view, "done": step.is_over, "reward": step.reward, "text": step.observation, "facts": facts}
         if step.is_over:
             stages = self._env_spec.stage_set.scaffold.names
             observed["stage_scores"] = {stage: facts.pop(f"score_{stage}", None) for stage in stages}

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
@@ -16,10 +17,11 @@ from rubricem_env.domain.base import Span
 from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query, Trajectory
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Finished
 from rubricem_env.env.rewards import GatheringScorer, RewardMode, score_info, score_step, stages_to_score, step_reward
 from rubricem_env.env.spec import EnvSpec, Prompt, make_env_spec, question_prompt
-from rubricem_env.env.step import StepOutcome, advance, step_outcome
+from rubricem_env.env.step import StepOutcome, advance, reset_info, step_outcome
 from rubricem_env.judge.group_scorer import GroupScorer
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
@@ -48,6 +50,11 @@ class EpisodeSession:
     @property
     def is_over(self) -> bool:
         return self._episode.is_over
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The facts before the first step."""
+        return reset_info(self._episode)
 
     async def step(self, text: str) -> StepOutcome:
         """Take the policy's next turn. At the end the whole trajectory is scored once, whatever the mode pays.
@@ -151,6 +158,7 @@ def offline_env_spec(
     prompt: Prompt = question_prompt,
     count_tokens: TokenCount = estimate_tokens,
     system: str = "",
+    context: ContextLimits | None = None,
 ) -> EnvSpec:
     """A spec over the shipped tools. `group_size` attempts at a question are judged together.
 
@@ -163,5 +171,11 @@ def offline_env_spec(
     chosen = offline_queries() if queries is None else tuple(queries)
     scorer = GatheringScorer(offline_scorer(chosen), group_size, patience=patience)
     return make_env_spec(
-        queries=chosen, reward=reward, scorer=scorer, prompt=prompt, count_tokens=count_tokens, system=system
+        queries=chosen,
+        reward=reward,
+        scorer=scorer,
+        prompt=prompt,
+        count_tokens=count_tokens,
+        system=system,
+        context=context,
     )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rubricem_env.adapters.session import EpisodeSession, require_tested, turn_rewards
 from rubricem_env.concurrency import LoopThread
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.env.spec import EnvSpec
 from rubricem_env.env.step import StepOutcome
 
@@ -39,6 +39,11 @@ class ResearchTextEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]  # SkyRL
         key = (extras or {}).get("query_key")
         if key is None:
             raise UsageError("the data row has no query_key; add the key of its question to the row's extra fields.")
+        if self.research.context.fold_at is not None:
+            raise ConfigError(
+                f"context.fold_at is {self.research.context.fold_at}, and SkyRL appends to a conversation of its own, "
+                "which no environment can fold. Leave context out, or train long episodes with rubricem's trainers."
+            )
         self.max_turns = self.research.limits.max_turns
         self._query = self.research.query(key)
         self._session = EpisodeSession(self.research, self._query)

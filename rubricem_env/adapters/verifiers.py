@@ -81,16 +81,26 @@ class ResearchHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc,unused
     async def launch(
         self, ctx: Any, trace: Any, runtime: Any, endpoint: str, secret: str, mcp_urls: dict[str, str], data: Any
     ) -> Any:
-        """One episode in chat messages, each observation a user message. verifiers handles a model's failure."""
+        """One episode in chat messages, each observation a user message. verifiers handles a model's failure.
+
+        Where the episode folds, the messages begin again from the view: a new branch of the trace, and a training
+        sample of its own.
+        """
         system, prompt = self.resolve_text_prompt(data)
         query = self.research.query(data.query_key)
         episode = self.research.open_episode(query, prompt)
-        messages = [{"role": "system", "content": system}] if system else []
+        opening = [{"role": "system", "content": system}] if system else []
+        messages = list(opening)
+        folds = 0
         reply: Continue | Finished = Continue(self.research.prompt(query) if prompt is None else prompt)
         http = httpx.AsyncClient(verify=TLS)
         async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=0, http_client=http) as client:
             while isinstance(reply, Continue):
-                messages.append({"role": "user", "content": reply.observation})
+                if len(episode.folds) > folds:
+                    folds = len(episode.folds)
+                    messages = [*opening, *episode.view.messages]
+                else:
+                    messages.append({"role": "user", "content": reply.observation})
                 answer = await client.chat.completions.create(model=ctx.model, messages=messages)
                 text = answer.choices[0].message.content
                 if text is None:

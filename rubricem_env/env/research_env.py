@@ -9,12 +9,13 @@ from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Ending, Query, Trajectory
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.render import render_ansi
 from rubricem_env.env.reset_options import choose_query
 from rubricem_env.env.rewards import RewardMode, Scorer
 from rubricem_env.env.spec import Prompt, check_render_mode, kind_of, make_env_spec, question_prompt
-from rubricem_env.env.step import cut_short, take_step
+from rubricem_env.env.step import cut_short, reset_info, take_step
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.render import TokenCount, estimate_tokens
@@ -35,6 +36,10 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
     `ending` (or ""); and for each stage that the reward mode pays, `score_<stage>` (a number, or None) and
     `unscored_<stage>` (None, or the reason why there is no score; "not_asked" until the stage is paid).
 
+    With a `context`, which bounds what the policy reads, both also have `view`, the messages that the policy reads
+    next, and `folds`, how often they were folded so far. Whoever keeps a conversation of his own begins it again from
+    `view` where `folds` has grown.
+
     What was written before `CharacterLimit`, or `truncate`, ends an episode is scored.
     """
 
@@ -51,6 +56,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         prompt: Prompt = question_prompt,
         count_tokens: TokenCount = estimate_tokens,
         scaffold: StageSet | str = DEEP_RESEARCH,
+        context: ContextLimits | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.env_spec = make_env_spec(
@@ -62,6 +68,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
             prompt=prompt,
             count_tokens=count_tokens,
             scaffold=scaffold,
+            context=context,
         )
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
@@ -80,7 +87,7 @@ class DeepResearchEnv(gymnasium.Env[str, str]):
         prompt = self.env_spec.prompt(query)
         self._episode = self.env_spec.open_episode(query, prompt, seed=seed)
         self._payments = self.env_spec.payments()
-        return prompt, {"query_key": query.key, "answer_format": query.answer_format.value}
+        return prompt, reset_info(self._episode)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Take the policy's next emission; the class describes the result."""

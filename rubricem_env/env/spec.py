@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.rewards import Payments, RewardMode, Scorer, check_reward
 from rubricem_env.tools.base import Toolbox
@@ -38,13 +39,19 @@ class EnvSpec(NamedTuple):
     """The rules of the scaffold, as a system message before the prompt; the adapters of chat libraries send it."""
 
     stage_set: StageSet = DEEP_RESEARCH
+    context: ContextLimits = ContextLimits()
+    """How much of an episode the policy reads."""
 
     def payments(self) -> Payments:
         """The payments of a new episode."""
         return Payments(self.reward, self.stage_set.scaffold)
 
     def open_episode(self, query: Query, prompt: str | None, *, seed: int | None = None) -> Episode:
-        """A new episode within the limits."""
+        """A new episode within the limits.
+
+        Raises:
+            ConfigError: the prompt leaves no room in a folded context.
+        """
         return Episode(
             query,
             prompt=prompt,
@@ -52,6 +59,8 @@ class EnvSpec(NamedTuple):
             count_tokens=self.count_tokens,
             seed=seed,
             scaffold=self.stage_set.scaffold,
+            context=self.context,
+            system=self.system,
         )
 
     def query(self, key: str) -> Query:
@@ -80,6 +89,7 @@ def make_env_spec(
     count_tokens: TokenCount = estimate_tokens,
     system: str = "",
     scaffold: StageSet | str = DEEP_RESEARCH,
+    context: ContextLimits | None = None,
 ) -> EnvSpec:
     """An environment's spec; the defaults are the shipped almanac, the paper's limits and no reward.
 
@@ -95,6 +105,10 @@ def make_env_spec(
         )
     if limits is not None and not isinstance(limits, EpisodeLimits):
         raise UsageError(f"limits is {kind_of(limits)}; it must be EpisodeLimits. Write EpisodeLimits(max_calls=...).")
+    if context is not None and not isinstance(context, ContextLimits):
+        raise UsageError(
+            f"context is {kind_of(context)}; it must be ContextLimits. Write ContextLimits(fold_at=..., fold_to=...)."
+        )
     if not callable(count_tokens):
         raise UsageError(
             f"count_tokens is {kind_of(count_tokens)}; it must be a function of a text that gives its number of tokens."
@@ -120,6 +134,7 @@ def make_env_spec(
         count_tokens,
         system,
         scaffold if isinstance(scaffold, StageSet) else read_stage_set(scaffold),
+        context or ContextLimits(),
     )
 
 

@@ -90,8 +90,17 @@ def step_outcome(
     return StepOutcome(reply.observation, reward, answered, truncated, {**step_info(episode), **scores})
 
 
+def reset_info(episode: Episode) -> dict[str, Any]:
+    """The facts of an episode before its first step."""
+    query = episode.query
+    return {"query_key": query.key, "answer_format": query.answer_format.value, **view_info(episode)}
+
+
 def step_info(episode: Episode) -> dict[str, Any]:
-    """The facts of the last step: flat JSON values with the same keys every time."""
+    """The facts of the last step: flat JSON values with the same keys every time, and the view where one is asked for.
+
+    The view is a list of messages.
+    """
     turn = episode.turns[-1]
     return {
         "turn": turn.number,
@@ -102,7 +111,15 @@ def step_info(episode: Episode) -> dict[str, Any]:
         "episode_violations": _codes(episode.violations),
         "tool_status": episode.last_status,
         "ending": episode.ending.value if episode.ending else "",
+        **view_info(episode),
     }
+
+
+def view_info(episode: Episode) -> dict[str, Any]:
+    """What the policy reads next, where its context is bounded."""
+    if episode.context.fold_at is None:
+        return {}
+    return {"folds": len(episode.folds), "view": episode.view.messages}
 
 
 def _codes(violations: Iterable[Violation]) -> str:

@@ -18,12 +18,13 @@ from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Query, Trajectory
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.render import render_ansi
 from rubricem_env.env.reset_options import choose_query
 from rubricem_env.env.rewards import Payout, RewardMode, Scorer, score_with, stages_of, stages_to_score, step_reward
 from rubricem_env.env.spec import Prompt, check_render_mode, make_env_spec, question_prompt
-from rubricem_env.env.step import StepOutcome, advance, step_outcome
+from rubricem_env.env.step import StepOutcome, advance, reset_info, step_outcome
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.render import TokenCount, estimate_tokens
@@ -59,6 +60,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
         prompt: Prompt = question_prompt,
         count_tokens: TokenCount = estimate_tokens,
         scaffold: StageSet | str = DEEP_RESEARCH,
+        context: ContextLimits | None = None,
         render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
@@ -73,6 +75,7 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
             prompt=prompt,
             count_tokens=count_tokens,
             scaffold=scaffold,
+            context=context,
         )
         check_render_mode(render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
@@ -99,10 +102,9 @@ class DeepResearchVectorEnv(gymnasium.vector.VectorEnv[Texts, Texts, np.ndarray]
                 rng = self.np_random if given is None else np.random.default_rng(given)
                 query = choose_query(options, self.env_spec.queries, rng)
                 prompt = self.env_spec.prompt(query)
-                self._episodes[index] = self.env_spec.open_episode(query, prompt, seed=given)
+                episode = self._episodes[index] = self.env_spec.open_episode(query, prompt, seed=given)
                 self._payments[index] = self.env_spec.payments()
-                info = {"query_key": query.key, "answer_format": query.answer_format.value}
-                infos = self._add_info(infos, info, index)
+                infos = self._add_info(infos, reset_info(episode), index)
             observations.append(self.env_spec.prompt(self._episode(index).query))
         return tuple(observations), infos
 

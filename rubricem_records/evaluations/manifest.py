@@ -8,6 +8,8 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, refuse_other_than_file, validating
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.chat import Effort
 from rubricem_records.evaluations.rules import EvaluationMode, Rules
 from rubricem_records.rollouts.sampling import Sampling
@@ -72,6 +74,10 @@ class Agent(Frozen):
     """How much the policy was asked to think; empty for its provider's own."""
     sampling: Sampling | None = None
     """How the policy drew its text; none where no model wrote."""
+    limits: Annotated[EpisodeLimits, Field(exclude_if=EpisodeLimits().__eq__)] = EpisodeLimits()
+    """Of its episodes. A manifest leaves them out where they are the paper's."""
+    context: Annotated[ContextLimits, Field(exclude_if=ContextLimits().__eq__)] = ContextLimits()
+    """How much of an episode the policy read. A manifest leaves it out where that was everything."""
 
 
 class EvaluationManifest(Frozen):
@@ -114,11 +120,14 @@ class EvaluationManifest(Frozen):
     def label(self) -> str:
         """The mode as it is printed beside every number.
 
-        With a star for a substitute judge, whose prompts, and what was searched: each moves the number.
+        With a star for a substitute judge, whose prompts, what was searched, and how long an episode might be: each
+        moves the number.
         """
         parts = [f"{self.mode}*" if self.is_substituted else self.mode]
         parts += ["own prompts"] if self.has_own_prompts else []
         parts += [self.agent.search.partition(" (")[0]] if self.agent.search else []
+        parts += [f"{self.agent.limits.max_calls} calls"] if self.agent.limits != EpisodeLimits() else []
+        parts += ["folded context"] if self.agent.context.fold_at is not None else []
         return ", ".join(parts)
 
 

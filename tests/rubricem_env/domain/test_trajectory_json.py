@@ -9,6 +9,7 @@ from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.trajectory import (
     AnswerFormat,
     Ending,
+    Fold,
     Observation,
     Origin,
     Segment,
@@ -82,3 +83,34 @@ def test_a_thought_is_kept_where_there_is_one_and_takes_no_place_where_there_is_
     written = dump_trajectory(trajectory)
     assert load_trajectory(written) == trajectory
     assert ["thought" in segment for segment in json.loads(written)["segments"]] == [True, False]
+
+
+FOLDED = Trajectory(
+    question="q",
+    segments=(Segment(origin=Origin.POLICY, text="a"), Segment(origin=Origin.TOOL, text="b")) * 3,
+    folds=(Fold(turn=1, whole=1), Fold(turn=3, left_out=1, untitled=1, whole=1)),
+)
+
+
+def test_folds_are_kept_where_there_are_some_and_take_no_place_where_there_are_none():
+    assert load_trajectory(dump_trajectory(FOLDED)) == FOLDED
+    assert '"folds"' not in dump_trajectory(FOLDED.model_copy(update={"folds": ()}))
+
+
+@pytest.mark.parametrize(
+    ("folds", "sentence"),
+    [
+        (
+            [{"turn": 1, "left_out": 1, "whole": 1}],
+            "a fold after turn 1 names 2 turns; they are at most those before it",
+        ),
+        ([{"turn": 4}], "the folds come after turns [4]; the record has 3 turns, and folds rise"),
+        ([{"turn": 2}, {"turn": 2}], "the folds come after turns [2, 2]"),
+        ([{"turn": 0}], "folds"),
+    ],
+)
+def test_folds_that_do_not_fit_the_record_are_refused(folds, sentence):
+    written = json.loads(dump_trajectory(FOLDED)) | {"folds": folds}
+    with pytest.raises(FileFormatError) as refused:
+        load_trajectory(json.dumps(written))
+    assert sentence in str(refused.value)

@@ -11,7 +11,8 @@ from rubricem_env.domain.base import STAGES, Stage
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore, Unscored
 from rubricem_env.domain.trajectory import Query, ToolCall, ToolResult, ToolStatus, Trajectory
-from rubricem_env.env.episode import Episode
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.rewards import ScoreEach
 from rubricem_env.env.spec import make_env_spec
@@ -251,3 +252,38 @@ def test_a_closed_environment_says_so(queries, toolbox):
     env.close()
     with pytest.raises(UsageError, match="is closed"):
         env.step(CALL)
+
+
+LONG = EpisodeLimits(max_calls=50, max_turns=60, max_tokens=100_000)
+FOLDED = ContextLimits(fold_at=400, fold_to=300, keep=1)
+
+
+def test_info_has_the_view_that_the_policy_reads_next(toolbox, queries):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, limits=LONG, context=FOLDED)
+    prompt, info = env.reset(seed=0)
+    assert info["view"] == [{"role": "user", "content": prompt}]
+    for number in range(12):
+        before = info["folds"]
+        observation, *_, info = env.step(f"<state_evaluation>{number}</state_evaluation>{CALL}")
+        assert info["view"][-1] == {"role": "user", "content": observation}
+        assert info["view"] == env.episode.view.messages
+        assert info["folds"] - before in (0, 1)
+    assert info["folds"] > 1
+    assert len(info["view"]) < 24
+
+
+def test_without_a_context_info_has_the_keys_that_it_always_had(toolbox, queries):
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox)
+    _, info = env.reset(seed=0)
+    assert list(info) == ["query_key", "answer_format"]
+    *_, info = env.step(CALL)
+    assert "view" not in info
+    assert "folds" not in info
+
+
+def test_a_context_that_is_none_and_a_prompt_without_room_are_refused(toolbox, queries):
+    with pytest.raises(UsageError, match="context is a dict; it must be ContextLimits"):
+        DeepResearchEnv(context={"fold_at": 400})
+    env = DeepResearchEnv(queries=queries, toolbox=toolbox, context=FOLDED, prompt=lambda query: "word " * 1_000)
+    with pytest.raises(ConfigError, match=r"the prompt has 1250 tokens and context\.fold_to is 300"):
+        env.reset(seed=0)

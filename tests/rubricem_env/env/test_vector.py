@@ -10,6 +10,8 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.judgement import Judgement, StageScore
 from rubricem_env.domain.trajectory import ToolResult, ToolStatus
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.research_env import DeepResearchEnv
 from rubricem_env.env.text_space import AnyText
 from rubricem_env.env.vector import DeepResearchVectorEnv
@@ -205,3 +207,16 @@ def test_the_spaces_of_the_vector_are_those_of_one_environment_for_each(queries,
     for space in (envs.action_space, envs.observation_space):
         assert space.contains(("a", "b", "c"))
     envs.close()
+
+
+def test_each_episode_has_the_view_of_its_own(queries, toolbox):
+    limits = EpisodeLimits(max_calls=50, max_turns=60, max_tokens=100_000)
+    context = ContextLimits(fold_at=400, fold_to=300, keep=1)
+    env = DeepResearchVectorEnv(2, queries=queries, toolbox=toolbox, limits=limits, context=context)
+    prompts, infos = env.reset(seed=0)
+    assert list(infos["view"]) == [[{"role": "user", "content": prompt}] for prompt in prompts]
+    for _ in range(8):
+        observations, *_, infos = env.step([CALL, f"<think>{'so ' * 90}</think>{CALL}"])
+    assert [view[-1]["content"] for view in infos["view"]] == list(observations)
+    assert infos["folds"][1] > infos["folds"][0] > 0
+    env.close()
