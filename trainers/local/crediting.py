@@ -7,6 +7,7 @@ import numpy as np
 
 from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.learn.step import CreditedGroup, credit_groups, credit_rollouts
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.questions import Question
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
@@ -60,16 +61,35 @@ def credit_step(run: Run, judged: JudgedStep) -> CreditedStep:
 
 
 def reopen(rollout: Rollout, opening: Sequence[int]) -> Rollout:
-    """The same text after another opening; its log-probabilities stay those with which it was sampled after its own."""
+    """The same text after another opening; its log-probabilities stay those with which it was sampled after its own.
+
+    Every window begins with the opening.
+    """
     if rollout.tokens is None:
         return rollout
     own = rollout.tokens
     begins = own.prompt_length
+    ids: list[int] = []
+    stage_ids: list[int] = []
+    logprobs: list[float] = []
+    starts = []
+    for window in own.windows:
+        if own.ids[window.start : window.start + begins] != own.ids[:begins]:
+            raise UsageError(
+                "a window of a folded rollout does not begin with the rollout's opening, so the lessons in it cannot "
+                "be taken out; set references.distill_context to false, or leave out the folding."
+            )
+        after = slice(window.start + begins, window.stop)
+        starts.append(len(ids))
+        ids += [*opening, *own.ids[after]]
+        stage_ids += [*(NO_STAGE for _ in opening), *own.stage_ids[after]]
+        logprobs += [*(0.0 for _ in opening), *own.logprobs[after]]
     tokens = RolloutTokens(
-        ids=(*opening, *own.ids[begins:]),
-        stage_ids=(*(NO_STAGE for _ in opening), *own.stage_ids[begins:]),
-        logprobs=(*(0.0 for _ in opening), *own.logprobs[begins:]),
+        ids=tuple(ids),
+        stage_ids=tuple(stage_ids),
+        logprobs=tuple(logprobs),
         prompt_length=len(opening),
+        window_starts=tuple(starts),
     )
     return rollout.model_copy(update={"tokens": tokens})
 
