@@ -8,6 +8,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
 
 NO_STAGE = -1
 """The stage id of prompt, tool and padding tokens: no stage, and not trained on."""
@@ -64,6 +65,20 @@ class RolloutTokens(Frozen):
         """The windows in which the policy wrote, which are trained on; the first where it wrote nowhere."""
         written = self.policy_mask
         return tuple(window for window in self.windows if written[window].any()) or self.windows[:1]
+
+    def after_opening(self, window: slice) -> slice:
+        """What a window has after the opening, with which every window begins.
+
+        Raises:
+            UsageError: this one does not.
+        """
+        opening = self.ids[: self.prompt_length]
+        if self.ids[window][: self.prompt_length] != opening:
+            raise UsageError(
+                "a window of a folded rollout does not begin with the rollout's opening, so no other can stand in its "
+                "place; set references.distill_context to false, or play without `context`."
+            )
+        return slice(window.start + self.prompt_length, window.stop)
 
     @property
     def policy_mask(self) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from rubricem_agent.learn.samples import Sample, task_samples
 from rubricem_agent.learn.step import CreditedGroup, credit_groups, credit_rollouts
-from rubricem_env.domain.errors import UsageError
 from rubricem_env.world.questions import Question
 from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
@@ -68,18 +67,12 @@ def reopen(rollout: Rollout, opening: Sequence[int]) -> Rollout:
     if rollout.tokens is None:
         return rollout
     own = rollout.tokens
-    begins = own.prompt_length
     ids: list[int] = []
     stage_ids: list[int] = []
     logprobs: list[float] = []
     starts = []
     for window in own.windows:
-        if own.ids[window.start : window.start + begins] != own.ids[:begins]:
-            raise UsageError(
-                "a window of a folded rollout does not begin with the rollout's opening, so the lessons in it cannot "
-                "be taken out; set references.distill_context to false, or leave out the folding."
-            )
-        after = slice(window.start + begins, window.stop)
+        after = own.after_opening(window)
         starts.append(len(ids))
         ids += [*opening, *own.ids[after]]
         stage_ids += [*(NO_STAGE for _ in opening), *own.stage_ids[after]]
