@@ -1,7 +1,8 @@
 """What a rollout needs of a policy: a conversation for each episode, in text or in tokens.
 
-A conversation only grows. The policy's turns and the tools' answers follow each other inside one assistant turn. In
-token mode the ids that the policy emitted are kept, and never tokenised again.
+A conversation only grows, until its episode folds it: then it begins again from the view. The policy's turns and the
+tools' answers follow each other inside one assistant turn. In token mode the ids that the policy emitted are kept, and
+never tokenised again.
 
 `TurnWatch` decides while a turn is written when to stop it. `tiny` is the policy that comes with the package: a trained
 Qwen3 of a million parameters for the almanac, described in `shipped/tiny/README.md` beside this file.
@@ -14,6 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.env.episode import Episode
+from rubricem_env.env.view import View
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import DEFAULT, grammar_of
 from rubricem_env.scaffold.parser import EmissionStream
@@ -75,6 +77,8 @@ class TokenSegment(NamedTuple):
     """The character of its turn's text at which each id begins; empty where the policy did not write."""
     overhang: str = ""
     """The text of the last token after the end of the action, where the closing tag ends inside a token."""
+    begins_window: bool = False
+    """Whether the policy reads nothing from before it: the prompt of a context whose older part was folded."""
 
 
 class Listener:
@@ -95,6 +99,9 @@ class Listener:
     def observed(self, text: str) -> None:
         """Called by `run_episode` with a tool's answer, or a notice of the environment."""
 
+    def folded(self, view: View) -> None:
+        """Called by `run_episode` after `observed`, with what the policy reads from now on."""
+
 
 class Conversation(Protocol):
     """One episode's exchange with the policy. Calls come one after the other: emit, observe, emit, and so on."""
@@ -112,6 +119,13 @@ class Conversation(Protocol):
         """Append text of a tool or the environment; the policy reads it before its next turn.
 
         After a turn that the policy ended by itself it is a message of the user, and a new turn of the policy begins.
+        """
+        ...
+
+    def fold(self, view: View) -> None:
+        """Called in place of `observe` where the episode has folded: the policy reads the view in place of everything.
+
+        The view ends with the observation. Only episodes with a `fold_at` call it.
         """
         ...
 

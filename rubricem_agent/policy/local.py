@@ -25,6 +25,7 @@ from rubricem_agent.policy.chat_template import ChatMessage
 from rubricem_agent.policy.decoder import Feed, RowDecoder
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
+from rubricem_env.env.view import View
 from rubricem_env.llm.usage import Usage
 from rubricem_records.rollouts.sampling import Sampling
 
@@ -490,6 +491,12 @@ class _LocalConversation(TokenConversation):
         cached = len(self._row.cached)
         await self._policy.batchers[self._row.batcher].run(job)
         return Usage(calls=1, input_tokens=len(ids), cached_tokens=cached, output_tokens=len(turn.ids))
+
+    def fold(self, view: View) -> None:
+        """The next turn reads what the row's cache and the new window do not share."""
+        super().fold(view)
+        if self._row is not None:
+            self._row.learnt = 0
 
     def close(self) -> None:
         row = self._row

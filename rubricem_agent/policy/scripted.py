@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
+from rubricem_env.env.view import View
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.untrusted import neutralize
 from rubricem_env.tools.render import estimate_tokens
@@ -64,6 +65,10 @@ class ScriptedConversation:
 
     def observe(self, text: str) -> None:
         self._unread += text
+
+    def fold(self, view: View) -> None:
+        """A writer remembers what it read, so it reads the observation alone."""
+        self.observe(view.turns[-1].observation)
 
     def close(self) -> None:
         return None

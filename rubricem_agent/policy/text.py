@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment, TurnWatch
 from rubricem_env.domain.errors import ModelError
+from rubricem_env.env.view import View
 from rubricem_env.llm.chat import Delta
 from rubricem_env.llm.limits.limiter import Limiter
 from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
@@ -56,8 +57,12 @@ class TextConversation:
         self._scaffold = opening.scaffold
         self._service = service
         self._exchanges: list[Exchange] = []
+        """Those that the policy reads."""
+        self._turns: list[Exchange] = []
+        """All of the episode."""
         self._has_shown = False
-        self._size = estimate_tokens(opening.system) + estimate_tokens(opening.user)
+        self._opening = estimate_tokens(opening.system) + estimate_tokens(opening.user)
+        self._size = self._opening
 
     async def emit(self, *, max_tokens: int, listener: Listener) -> Emission:
         """The next turn. After a broken connection the turn starts again.
@@ -78,13 +83,24 @@ class TextConversation:
         kept = emission.text[: parse_turn(emission.text, scaffold=self._scaffold).end]
         has_ended = emission.end == "stopped" and kept == emission.text
         self._exchanges.append(Exchange(kept, "", has_ended))
+        self._turns.append(self._exchanges[-1])
         self._size += estimate_tokens(kept)
         return emission
 
     def observe(self, text: str) -> None:
         last = self._exchanges[-1]
-        self._exchanges[-1] = last._replace(observation=last.observation + text)
+        self._exchanges[-1] = self._turns[-1] = last._replace(observation=last.observation + text)
         self._size += estimate_tokens(text)
+
+    def fold(self, view: View) -> None:
+        self._turns[-1] = self._turns[-1]._replace(observation=view.turns[-1].observation)
+        self._exchanges = [
+            self._turns[turn.number - 1] if turn.is_whole else Exchange(turn.text, turn.observation)
+            for turn in view.turns
+        ]
+        self._size = self._opening + sum(
+            estimate_tokens(turn) + estimate_tokens(observation) for turn, observation, _ in self._exchanges
+        )
 
     def close(self) -> None:
         return None

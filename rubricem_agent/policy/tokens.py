@@ -2,7 +2,8 @@
 
 Any byte-level BPE that transformers can load will do, and any SentencePiece vocabulary with byte fallback. The chat
 template alone may write control tokens. Every message and all tool output is tokenised with each of them disabled,
-whatever it is called, so it cannot become one. A conversation is only appended to and never tokenised again.
+whatever it is called, so it cannot become one. A conversation is only appended to and never tokenised again, until its
+episode folds it: then a window with a prompt of its own begins, in which the turns that are whole keep their tokens.
 
 Tool output continues the turn of the policy. Only where the policy has ended its turn by itself, it is a message of the
 user in the template's own form, and the policy begins a new turn.
@@ -21,6 +22,7 @@ from rubricem_agent.policy.base import Emission, Listener, Opening, TokenSegment
 from rubricem_agent.policy.chat_template import ApplyTemplate, split_follow_up, split_template
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.env.view import View
 from rubricem_env.llm.http_failures import ContextOverflow
 from rubricem_env.llm.usage import Usage
 from rubricem_env.scaffold.grammar import DEFAULT, RESERVED
@@ -206,12 +208,16 @@ class TokenConversation:
         max_length: int,
         scaffold: Scaffold = DEFAULT,
     ) -> None:
-        """`max_length` is the most tokens of the whole conversation."""
+        """`max_length` is the most tokens of the whole conversation, or of each of its windows."""
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.scaffold = scaffold
+        self._opening = list(prompt_ids)
         self._ids = list(prompt_ids)
+        """Of the window: what the policy reads."""
         self._pieces = [TokenSegment(tuple(prompt_ids))]
+        self._turns: list[list[int]] = []
+        """The ids of each turn with what was read after it."""
         self._is_turn_over = False
         """Whether the policy ended its last turn by itself."""
 
@@ -222,7 +228,8 @@ class TokenConversation:
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
         """Draw tokens after `ids` and pass each to `turn`, until the turn is over or `max_tokens` are drawn.
 
-        Between calls `ids` only grows, except that tokens may be removed from the end of the last turn.
+        Between calls `ids` only grows, except that tokens may be removed from the end of the last turn, and that a fold
+        keeps of them the opening alone.
 
         Raises:
             ModelError: the engine failed.
@@ -252,14 +259,32 @@ class TokenConversation:
 
         Within a turn it is the bare text. After a turn that the policy ended it is a message of the user.
         """
+        ids = self._encode_read(text)
+        self._ids += ids
+        self._pieces.append(TokenSegment(tuple(ids)))
+
+    def fold(self, view: View) -> None:
+        """Begin a window: what is folded is tokenised as foreign text, whoever wrote it."""
+        self._encode_read(view.turns[-1].observation)
+        self._ids = list(self._opening)
+        for turn in view.turns:
+            if turn.is_whole:
+                self._ids += self._turns[turn.number - 1]
+            else:
+                self._ids += self.tokenizer.encode_foreign(turn.text)
+                self._ids += self.tokenizer.encode_foreign(turn.observation)
+        self._pieces.append(TokenSegment(tuple(self._ids), begins_window=True))
+
+    def _encode_read(self, text: str) -> list[int]:
+        """The ids of what is read after the last turn."""
         if self._is_turn_over:
-            has_ended = bool(self._ids) and self._ids[-1] in self.tokenizer.end_ids
+            has_ended = bool(self._turns[-1]) and self._turns[-1][-1] in self.tokenizer.end_ids
             ids = self.tokenizer.encode_follow_up(text, has_ended=has_ended)
             self._is_turn_over = False
         else:
             ids = self.tokenizer.encode_foreign(text)
-        self._ids += ids
-        self._pieces.append(TokenSegment(tuple(ids)))
+        self._turns[-1] += ids
+        return ids
 
     def close(self) -> None:
         """Free what the conversation holds; here nothing."""
@@ -273,6 +298,7 @@ class TokenConversation:
         count = len(starts) if kept == len(text) else sum(start < kept for start in starts)
         until = starts[count] if count < len(starts) else len(text)
         self._ids += turn.ids[:count]
+        self._turns.append(turn.ids[:count])
         self._pieces.append(
             TokenSegment(
                 tuple(turn.ids[:count]),

@@ -11,8 +11,9 @@ import numpy as np
 from rubricem_agent.policy.base import Listener, Opening, Policy
 from rubricem_agent.rollout.token_labels import label_tokens
 from rubricem_env.concurrency import run_together
-from rubricem_env.domain.errors import ModelError, boundary
+from rubricem_env.domain.errors import ConfigError, ModelError, boundary
 from rubricem_env.domain.trajectory import Ending, Query
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Continue, Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
 from rubricem_env.llm.http_failures import ContextOverflow
@@ -41,6 +42,8 @@ class RolloutContext(NamedTuple):
     toolbox: Toolbox
     limits: EpisodeLimits = EpisodeLimits()
     sampling: Sampling = Sampling()
+    context: ContextLimits = ContextLimits()
+    """How much of an episode the policy reads."""
 
 
 async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Listener | None = None) -> Rollout:
@@ -51,16 +54,12 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
     A conversation that outgrows the policy's context ends like one that used up its tokens: by its limits. The
     rollout carries `parsed`, so nobody parses the trajectory again.
     """
-    policy, toolbox, limits, sampling = context
+    policy, toolbox, limits, sampling, _ = context
     listener = listener or Listener()
-    episode = Episode(
-        attempt.query,
-        prompt=attempt.opening.user,
-        limits=limits,
-        count_tokens=policy.count_tokens,
-        seed=attempt.seed,
-        scaffold=attempt.opening.scaffold,
-    )
+    try:
+        episode = open_episode(attempt, context)
+    except ConfigError as refused:
+        return _refused(attempt, context, str(refused))
     listener.began(episode)
     conversation = policy.open(attempt.opening, sampling=sampling, seed=attempt.seed)
     usage = Usage()
@@ -75,11 +74,17 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
                     emission = await conversation.emit(max_tokens=left, listener=listener)
                     note_turn(turn, emission.text, emission.usage)
                 usage += emission.usage
+                folds = len(episode.folds)
                 reply = await advance(episode, toolbox, emission.text, thought=emission.thought)
                 if reply.observation:
-                    listener.found(sources_of(episode.trajectory.segments[-1]))
+                    listener.found(sources_of(episode.last_segment))
                     listener.observed(reply.observation)
-                    conversation.observe(reply.observation)
+                    if len(episode.folds) > folds:
+                        view = episode.view
+                        listener.folded(view)
+                        conversation.fold(view)
+                    else:
+                        conversation.observe(reply.observation)
     except ContextOverflow:
         has_overflowed = True
         episode.abandon()
@@ -100,6 +105,37 @@ async def run_episode(attempt: Attempt, context: RolloutContext, *, listener: Li
         temperature=sampling.temperature,
         usage=usage,
         tokens=label_tokens(pieces, parsed.turns, spans=parsed.spans, scaffold=parsed.scaffold) if pieces else None,
+        failure=failure,
+    )
+
+
+def open_episode(attempt: Attempt, context: RolloutContext) -> Episode:
+    """The episode of an attempt, before its first turn.
+
+    Raises:
+        ConfigError: the opening leaves no room in a folded context.
+    """
+    return Episode(
+        attempt.query,
+        prompt=attempt.opening.user,
+        limits=context.limits,
+        count_tokens=context.policy.count_tokens,
+        seed=attempt.seed,
+        scaffold=attempt.opening.scaffold,
+        context=context.context,
+        system=attempt.opening.system,
+    )
+
+
+def _refused(attempt: Attempt, context: RolloutContext, failure: str) -> Rollout:
+    """The rollout of an episode that cannot begin."""
+    episode = open_episode(attempt, context._replace(context=ContextLimits()))
+    episode.abandon()
+    return Rollout(
+        trajectory=RolloutTrajectory.of_parsed(episode.read()),
+        policy=context.policy.name,
+        prompt_hash=attempt.prompt_hash,
+        temperature=context.sampling.temperature,
         failure=failure,
     )
 

@@ -19,14 +19,20 @@ from rubricem_records.rollouts.stage_lookup import stage_lookup
 def label_tokens(
     pieces: Sequence[TokenSegment], turns: Sequence[Turn], *, spans: StageSpans, scaffold: Scaffold = DEFAULT
 ) -> RolloutTokens:
-    """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece."""
+    """The conversation's tokens with their stages; `turns` are those of the episode, one for each policy piece.
+
+    A window in which the policy wrote nothing is left out: its episode ended there.
+    """
     stage_at = stage_lookup(spans, scaffold.working)
     position = {stage: place for place, stage in enumerate(scaffold.names)}
     ids: list[int] = []
     stage_ids: list[int] = []
     logprobs: list[float] = []
+    window_starts = [0]
     offsets = iter(_turn_offsets(pieces, turns))
-    for piece in pieces:
+    for piece in _drawn_windows(pieces):
+        if piece.begins_window:
+            window_starts.append(len(ids))
         ids += piece.ids
         if not piece.is_policy:
             stage_ids += [NO_STAGE] * len(piece.ids)
@@ -37,8 +43,18 @@ def label_tokens(
         logprobs += piece.logprobs
     prompt_length = len(pieces[0].ids) if pieces else 0
     return RolloutTokens(
-        ids=tuple(ids), stage_ids=tuple(stage_ids), logprobs=tuple(logprobs), prompt_length=prompt_length
+        ids=tuple(ids),
+        stage_ids=tuple(stage_ids),
+        logprobs=tuple(logprobs),
+        prompt_length=prompt_length,
+        window_starts=tuple(window_starts),
     )
+
+
+def _drawn_windows(pieces: Sequence[TokenSegment]) -> Sequence[TokenSegment]:
+    """The pieces up to the last window, or up to the one before it where nothing was drawn in the last."""
+    begun = max((index for index, piece in enumerate(pieces) if piece.begins_window), default=0)
+    return pieces if not begun or any(piece.is_policy for piece in pieces[begun:]) else pieces[:begun]
 
 
 def _turn_offsets(pieces: Sequence[TokenSegment], turns: Sequence[Turn]) -> list[tuple[int, int]]:

@@ -10,11 +10,12 @@ import unicodedata
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from rubricem_env.domain.base import Frozen, Text
+from rubricem_env.domain.base import Count, Frozen, PositiveCount, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_env.domain.judgement import Rubric
@@ -192,6 +193,33 @@ class Ending(StrEnum):
     """The driver stopped it: an infrastructure failure, a time-out, a shutdown."""
 
 
+class Fold(Frozen):
+    """Where the policy's view of an episode was folded, and what the view has left of the turns before.
+
+    With the record it gives the view byte for byte: neither the settings nor a tokenizer are needed.
+    """
+
+    turn: PositiveCount
+    """The number of turns before it, with what was read after each."""
+    left_out: Count = 0
+    """The first turns, of which the view has only the number."""
+    weighed: Count = 0
+    """The turns after those, of which it has what they weighed, and the call and its result no longer."""
+    untitled: Count = 0
+    """The turns after those, whose snippets stand there without titles."""
+    whole: Count = 0
+    """The last turns, which stand there as they were. Those between have titles."""
+    clip: Count = 0
+    """The most characters of a block of a folded turn; 0 where none is cut."""
+
+    @model_validator(mode="after")
+    def _fits_its_turns(self) -> "Fold":
+        named = self.left_out + self.weighed + self.untitled + self.whole
+        if named > self.turn:
+            raise ValueError(f"a fold after turn {self.turn} names {named} turns; they are at most those before it")
+        return self
+
+
 class Trajectory(Frozen):
     """One attempt at one question, from prompt to ending."""
 
@@ -206,6 +234,18 @@ class Trajectory(Frozen):
     ending: Ending | None = None
     """The ending is None while the episode runs, or if a file does not say."""
     seed: int | None = None
+    folds: Annotated[tuple[Fold, ...], Field(exclude_if=lambda folds: not folds)] = ()
+    """Where the policy's view was folded, in order. A record leaves it out where it never was."""
+
+    @model_validator(mode="after")
+    def _folds_its_turns(self) -> "Trajectory":
+        if not self.folds:
+            return self
+        turns = [fold.turn for fold in self.folds]
+        written = sum(segment.origin is Origin.POLICY for segment in self.segments)
+        if turns[-1] > written or any(after <= before for before, after in pairwise(turns)):
+            raise ValueError(f"the folds come after turns {turns}; the record has {written} turns, and folds rise")
+        return self
 
     @property
     def query_key(self) -> str:

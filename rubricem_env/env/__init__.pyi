@@ -1,4 +1,5 @@
 from rubricem_env.concurrency import LoopThread as LoopThread
+from rubricem_env.env.context import ContextLimits as ContextLimits
 from rubricem_env.env.episode import (
     Continue as Continue,
     Episode as Episode,
@@ -14,6 +15,7 @@ from rubricem_env.env.rewards import (
 )
 from rubricem_env.env.step import advance as advance, take_step as take_step
 from rubricem_env.env.vector import DeepResearchVectorEnv as DeepResearchVectorEnv
+from rubricem_env.env.view import View as View, views_of as views_of
 from rubricem_env.env.wrappers import (
     CharacterLimit as CharacterLimit,
     EmissionChecker as EmissionChecker,

@@ -22,6 +22,7 @@ from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import (
     Ending,
+    Fold,
     Observation,
     Origin,
     Query,
@@ -31,6 +32,8 @@ from rubricem_env.domain.trajectory import (
     ToolResult,
     Trajectory,
 )
+from rubricem_env.env.context import ContextLimits, EpisodeView
+from rubricem_env.env.view import View
 from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.parsed import ParsedTrajectory, parse_trajectory
 from rubricem_env.scaffold.parser import parse_turn
@@ -124,8 +127,16 @@ class Episode:
         count_tokens: TokenCount = estimate_tokens,
         seed: int | None = None,
         scaffold: Scaffold = DEFAULT,
+        context: ContextLimits | None = None,
+        system: str = "",
     ) -> None:
-        """`count_tokens` is the policy's own; without it all limits in tokens are estimates."""
+        """`count_tokens` is the policy's own; without it all limits in tokens are estimates.
+
+        `context` bounds what the policy reads of the record; `system` is what it reads before the prompt.
+
+        Raises:
+            ConfigError: system and prompt alone leave no room in a folded context.
+        """
         self.query = query
         self.scaffold = scaffold
         self.limits = limits or EpisodeLimits()
@@ -135,6 +146,13 @@ class Episode:
         self._count_tokens = count_tokens
         self._seed = seed
         self._segments = [Segment(origin=Origin.PROMPT, text=query.question if prompt is None else prompt)]
+        self._view = EpisodeView(
+            self._segments[0].text,
+            limits=context or ContextLimits(),
+            count_tokens=count_tokens,
+            scaffold=scaffold,
+            system=system,
+        )
         self._turns: list[Turn] = []
         self._rules = TurnRules(scaffold)
         self._violations: list[Violation] = []
@@ -165,6 +183,26 @@ class Episode:
         return observation.status.value if observation is not None and observation.status else ""
 
     @property
+    def context(self) -> ContextLimits:
+        """How much of the record the policy reads."""
+        return self._view.limits
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """Where the policy's view was folded so far."""
+        return tuple(self._view.folds)
+
+    @property
+    def view(self) -> View:
+        """What the policy reads before its next turn: the record, or what its last fold left of it."""
+        return self._view.view
+
+    @property
+    def last_segment(self) -> Segment:
+        """The last segment of the record so far."""
+        return self._segments[-1]
+
+    @property
     def trajectory(self) -> Trajectory:
         """The record so far."""
         return Trajectory(
@@ -174,6 +212,7 @@ class Episode:
             segments=tuple(self._segments),
             ending=self.ending,
             seed=self._seed,
+            folds=self.folds,
         )
 
     def read(self) -> ParsedTrajectory:
@@ -291,6 +330,7 @@ class Episode:
         self.tokens_used += self._count_tokens(text)
         if self.tokens_used >= self.limits.max_tokens:
             return self._finish(Ending.TOKEN_BUDGET, text)
+        self._view.append(self._segments[-2].text, self._segments[-1], used=self.tokens_used)
         return Continue(text)
 
     def _finish(self, ending: Ending, observation: str = "") -> Finished:
