@@ -214,7 +214,7 @@ class EpisodeRunner:
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
-                    RolloutContext(policy, toolbox, self._limits, sampling),
+                    RolloutContext(policy, toolbox, self._limits, sampling, self._settings.context),
                 )
                 lost = next((search.failure for search in self._searches if search.failure), "")
                 if lost:
