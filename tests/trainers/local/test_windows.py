@@ -1,6 +1,10 @@
 """A rollout of several windows weighs as one of the same tokens, and each window has the context it was drawn with."""
 
+import asyncio
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +13,19 @@ import torch
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import Listener, Opening, TokenSegment
 from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.testing.tiny_model import tiny_qwen3
 from rubricem_records.rollouts.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts.sampling import Sampling
+from rubricem_records.runs.run_log import METRICS_FILE
 from tests.trainers.local.test_learner import one_likelier_token
-from trainers.local.learner import ImportanceLevel, Learner, LossSettings
+from trainers.local.crediting import credit_step
+from trainers.local.learner import ImportanceLevel, Learner, LossSettings, policy_logprobs
+from trainers.local.packed import Pack, pack_samples
+from trainers.local.run import make_run
+from trainers.local.sampling import sample_and_judge
+from trainers.local.settings import LocalConfig, with_system
+from trainers.local.ssgrpo import train
 
 LN = math.log
 UNIFORM = -math.log(40)
@@ -153,3 +165,90 @@ async def test_log_probabilities_of_every_window_are_recomputed_as_they_were_dra
     assert len(rows) == 3
     assert report.tokens == int(tokens.policy_mask.sum()) > 3
     assert report.sampling_gap < 1e-5
+
+
+def almanac(out: Path, **changes: object) -> LocalConfig:
+    """A run of the shipped policy, whose episodes have three windows or four."""
+    fields: dict[str, object] = {
+        "policy": "tiny",
+        "out": out,
+        "steps": 2,
+        "questions_per_step": 1,
+        "group_size": 4,
+        "window": 1,
+        "limits": {"max_tokens": 1_400},
+        "context": {"fold_at": 420, "fold_to": 320, "keep": 1},
+        "bank": {"reference_tokens": 200},
+        "reflection": {"num_candidates": 2, "total_tokens": 2_400, "new_tokens": 64, "system": "Reflect."},
+        "knobs": {"noise": 0.3},
+        "held_out_limit": 1,
+        "checkpoint_every": 1,
+        "evaluate_every": 9,
+    }
+    return with_system(LocalConfig.model_validate({**fields, **changes}, strict=False))
+
+
+def lines(config: LocalConfig) -> list[dict[str, Any]]:
+    """The steps of a run, without what a clock measured."""
+    asyncio.run(train(make_run(config)))
+    rows = [json.loads(line) for line in (config.out / METRICS_FILE).read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows if "encounter" in row]
+
+
+def test_every_token_of_a_folded_attempt_is_recomputed_as_it_was_drawn(tmp_path):
+    run = make_run(almanac(tmp_path, meta_policy=False))
+    judged = asyncio.run(sample_and_judge(run, next(run.curriculum)))
+    tokens = [rollout.tokens for group in judged.rollouts for rollout in group]
+    assert all(len(of_one.windows) >= 2 for of_one in tokens)
+    samples = credit_step(run, judged).samples
+    written = sum(int(of_one.policy_mask.sum()) for of_one in tokens)
+    for most in (1, 4_096):
+        gaps = torch.cat([gaps_of(run.learner, pack) for pack in pack_samples(batch(*samples), max_tokens=most)])
+        # Each token that was drawn stands in one window, and no other token is trained on.
+        assert len(gaps) == written
+        assert float(gaps.abs().max()) < 1e-4
+
+
+def gaps_of(trained: Learner, pack: Pack) -> torch.Tensor:
+    with torch.no_grad():
+        new, _ = policy_logprobs(trained.policy, pack)
+    return new - torch.as_tensor(pack.part.rollout_logprobs[pack.part.policy_positions()])
+
+
+@pytest.mark.no_cover
+def test_a_folded_run_that_is_stopped_and_resumed_has_the_same_numbers_and_weights(tmp_path):
+    whole, parts = almanac(tmp_path / "whole"), almanac(tmp_path / "parts")
+    rows = lines(whole)
+    assert all(row["rollout_stats"]["windows"] > 1 and 0 < row["rollout_stats"]["prompts_again"] < 1 for row in rows)
+    assert [row["ages"] for row in rows] == [{"0": row["trained_rollouts"]} for row in rows]
+    lines(parts.model_copy(update={"steps": 1}))
+    assert lines(parts) == rows
+    assert weights_of(whole) == weights_of(parts)
+
+
+def weights_of(config: LocalConfig) -> bytes:
+    return (config.out / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.no_cover
+def test_a_context_in_which_nothing_is_folded_changes_no_bit_of_a_run(tmp_path):
+    plain = almanac(tmp_path / "plain", context={}, steps=1)
+    bounded = almanac(tmp_path / "bounded", context={"fold_at": 2_000, "fold_to": 1_000}, steps=1)
+    rows = [lines(plain), lines(bounded)]
+    assert rows[0] == rows[1]
+    assert "windows" not in rows[0][0]["rollout_stats"]
+    assert weights_of(plain) == weights_of(bounded)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"context": {"fold_at": 2_300, "fold_to": 400}}, "a window may have 2812 tokens .context.fold_at and a turn"),
+        ({"context": {"fold_at": 420, "fold_to": 220}}, "the prompt has .* tokens and context.fold_to is 220"),
+    ],
+)
+def test_windows_that_do_not_fit_are_refused_before_the_first_step(tmp_path, changes, sentence):
+    limits = {"max_tokens": 9_000}
+    with pytest.raises(ConfigError, match=sentence):
+        make_run(almanac(tmp_path, limits=limits, **changes))
+    make_run(almanac(tmp_path, limits=limits))
