@@ -24,6 +24,7 @@ from rubricem_agent.yaml_config import read_fields
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import ConfigError, RubricEMError
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.judge.model.templates import read_judge_prompts
 from rubricem_env.llm import export_traces
 from rubricem_records.runs.run_settings import SETTINGS_FILE
@@ -64,6 +65,10 @@ class RecipeSettings(CreditSettings):
     """
 
     reflection: ReflectionSettings = ReflectionSettings()
+    context: ContextLimits = ContextLimits()
+    """How much of an episode the policy reads, for long ones; by default all of it. A folded episode has several
+    windows, each trained on after the prompt that it was drawn after.
+    """
 
     @property
     def stage_set(self) -> StageSet:

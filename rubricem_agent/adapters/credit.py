@@ -60,13 +60,20 @@ def group_advantages(
 
 
 def tokens_of(attempt: Rollout) -> RolloutTokens:
-    """The attempt's tokens.
+    """The attempt's tokens: a prompt, and all that came after it.
 
     Raises:
-        UsageError: the policy has no token mode.
+        UsageError: the policy has no token mode, or the attempt has several windows.
     """
     if attempt.tokens is None:
         raise UsageError("the policy gave no tokens; training needs one with a token mode, such as LocalPolicy.")
+    windows = len(attempt.tokens.windows)
+    if windows > 1:
+        raise UsageError(
+            f"the attempt was folded and has {windows} windows, each with a prompt of its own, and this trainer takes "
+            "one prompt and one completion for an attempt. Play without `context`, or train with `rubricem train`, "
+            "here or on veRL."
+        )
     return attempt.tokens
 
 

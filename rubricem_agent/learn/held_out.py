@@ -15,6 +15,7 @@ from rubricem_agent.prompting import AgentPrompt
 from rubricem_agent.rollout.run import RolloutContext, run_groups
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
@@ -37,6 +38,7 @@ async def answer_held_out(
     prompt: AgentPrompt,
     toolbox: Toolbox,
     limits: EpisodeLimits,
+    context: ContextLimits | None = None,
     max_turn_tokens: int,
     seed: int,
     temperature: float = 0.0,
@@ -48,10 +50,10 @@ async def answer_held_out(
         return prompt.opening(query), prompt.hash
 
     sampling = Sampling(temperature=temperature, max_turn_tokens=max_turn_tokens)
-    context = RolloutContext(policy, toolbox, limits, sampling)
+    played = RolloutContext(policy, toolbox, limits, sampling, context or ContextLimits())
     what = "held-out questions answered" if step is None else f"step {step}: held-out questions answered"
     with counted(what, len(queries)) as count:
-        groups = await run_groups(queries, open_query, context, group_size=1, seed=seed, on_rollout=count)
+        groups = await run_groups(queries, open_query, played, group_size=1, seed=seed, on_rollout=count)
     return [rollout for (rollout,) in groups]
 
 

@@ -1,6 +1,6 @@
 """Samples for the loss, from judged rollouts and scored reflections, and batches of them as padded arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,10 +38,17 @@ class Batch(NamedTuple):
     """(samples,): updates of the weights that sampled."""
     lengths: npt.NDArray[np.int32]
     """(samples,): tokens before the padding."""
+    rollouts: npt.NDArray[np.int32]
+    """(samples,): the rollout that each is a window of, from 0."""
 
     @property
     def num_samples(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def num_rollouts(self) -> int:
+        """The denominator of the mean over rollouts: a rollout of several windows counts once."""
+        return len(np.unique(self.rollouts))
 
     @property
     def num_policy_tokens(self) -> int:
@@ -67,7 +74,7 @@ class Batch(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One rollout or reflection, before padding. Sequences have one entry for each token."""
+    """One window of a rollout, or a reflection, before padding. Sequences have one entry for each token."""
 
     token_ids: Sequence[int] | npt.NDArray[np.integer]
     stage_ids: Sequence[int] | npt.NDArray[np.integer]
@@ -76,6 +83,8 @@ class Sample(NamedTuple):
     rollout_logprobs: Sequence[float] | npt.NDArray[np.floating]
     temperature: float
     policy_version: int
+    rollout: int | None = None
+    """The same number for the windows of one rollout; None is a rollout of one window."""
 
 
 def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
@@ -99,7 +108,18 @@ def pad_batch(samples: Sequence[Sample], *, pad_id: int) -> Batch:
         temperature=np.array([sample.temperature for sample in samples], dtype=np.float32),
         policy_version=np.array([sample.policy_version for sample in samples], dtype=np.int32),
         lengths=np.array([len(sample.token_ids) for sample in samples], dtype=np.int32),
+        rollouts=_number_rollouts(samples),
     )
+
+
+def _number_rollouts(samples: Sequence[Sample]) -> npt.NDArray[np.int32]:
+    """The rollout of each sample, from 0 in order of first appearance."""
+    numbers: dict[tuple[bool, int], int] = {}
+    keys = [
+        (sample.rollout is None, row if sample.rollout is None else sample.rollout)
+        for row, sample in enumerate(samples)
+    ]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int32)
 
 
 def _check(sample: Sample, where: str) -> None:
@@ -127,16 +147,17 @@ ONE_STAGE = ((1.0,),)
 
 
 def task_samples(rollouts: Sequence[Sequence[Rollout]], credited: CreditedRollouts, *, version: int) -> list[Sample]:
-    """The samples of the rollouts that teach something: valid ones whose judge could tell their group apart.
+    """The windows of the rollouts that teach something: valid ones whose judge could tell their group apart.
 
     `rollouts` are those that were credited, group by group; `version` counts the updates of the weights that sampled
     them.
     """
     flat = [rollout for group in rollouts for rollout in group]
     return [
-        _task_sample(rollout, credited.token_advantages[row], version)
+        sample
         for row, rollout in enumerate(flat)
         if credited.credit.trainable[row]
+        for sample in _window_samples(rollout, credited.token_advantages[row], version, row=row)
     ]
 
 
@@ -161,18 +182,23 @@ def reflection_samples(outcomes: Sequence[ReflectionOutcome], *, version: int) -
     return samples
 
 
-def _task_sample(rollout: Rollout, advantages: npt.NDArray[np.float32], version: int) -> Sample:
+def _window_samples(
+    rollout: Rollout, advantages: npt.NDArray[np.float32], version: int, *, row: int
+) -> Iterator[Sample]:
+    """The windows in which the policy wrote; `row` is the number of the rollout among all."""
     tokens = rollout.tokens
     if tokens is None:
         raise ValueError(f"the policy {rollout.policy} gave no tokens; training needs a policy with a token mode")
-    return Sample(
-        token_ids=tokens.ids,
-        stage_ids=np.array(tokens.stage_ids, dtype=np.int8),
-        advantages=advantages[: len(tokens.ids)],
-        rollout_logprobs=tokens.logprobs,
-        temperature=rollout.temperature,
-        policy_version=version,
-    )
+    for window in tokens.written_windows:
+        yield Sample(
+            token_ids=tokens.ids[window],
+            stage_ids=np.array(tokens.stage_ids[window], dtype=np.int8),
+            advantages=advantages[window],
+            rollout_logprobs=tokens.logprobs[window],
+            temperature=rollout.temperature,
+            policy_version=version,
+            rollout=row,
+        )
 
 
 def _reflection_sample(candidate: ReflectionSample, advantage: float, temperature: float, *, version: int) -> Sample:

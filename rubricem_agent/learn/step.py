@@ -22,7 +22,7 @@ from rubricem_agent.learn.curriculum import Encounter, OnMiss, retrieval_at
 from rubricem_agent.learn.deferred import Deferred
 from rubricem_agent.learn.padding import pad_rows
 from rubricem_agent.learn.record_group import record_group
-from rubricem_agent.learn.rollout_statistics import measure_rollouts
+from rubricem_agent.learn.rollout_statistics import measure_rollouts, measure_tokens
 from rubricem_agent.learn.stage_metrics import mean_by_stage, spread_shares
 from rubricem_agent.memory.bank import Retrieval, RubricBank
 from rubricem_agent.memory.inject import NO_LESSONS, Block, Injector
@@ -242,8 +242,9 @@ def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
     entries = [entry for group in groups for entry in group.rollouts]
     stages = entries[0].judged.judgement.stages if entries else STAGES
     true = mean_by_stage([entry.true for entry in entries if entry.true is not None], stages)
-    sampled = sum(count for entry in entries if entry.tokens for stage, count in entry.tokens.runs if stage != NO_STAGE)
-    rollout_stats = measure_rollouts([[entry.rollout for entry in entries]])
+    # The entries carry no tokens but their packed form.
+    of_tokens = measure_tokens([entry.tokens for entry in entries if entry.tokens is not None])
+    rollout_stats = measure_rollouts([[entry.rollout for entry in entries]]).model_copy(update=of_tokens)
     spread = spread_shares([[entry.judged.judgement for entry in group.rollouts] for group in groups], stages)
     return {
         # A step that was sampled ahead can mix two of the curriculum.
@@ -253,8 +254,7 @@ def describe_groups(groups: Sequence[CreditedGroup]) -> dict[str, Any]:
         "true": {stage: value for stage, value in true.items() if value is not None},
         "judged": mean_by_stage([entry.judged.judgement.scores for entry in entries], stages),
         "spread": {stage: round(share, 4) for stage, share in spread.items()},
-        # The entries carry no tokens but their packed form.
-        "rollout_stats": rollout_stats.model_copy(update={"policy_tokens": sampled}).model_dump(),
+        "rollout_stats": rollout_stats.model_dump(exclude_none=True),
         "lost": sum(not entry.is_valid for entry in entries),
         "failed_proposals": sum(bool(credited.group.proposal_failure) for credited in groups),
         "failed_scores": sum(bool(entry.judged.failure) for entry in entries),

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
-from rubricem_records.rollouts.rollout_tokens import RolloutTokens
+from rubricem_records.rollouts.rollout_tokens import ONE_WINDOW, RolloutTokens, WindowStarts, windows_from
 
 _LARGEST = float(np.finfo(np.float16).max)
 
@@ -29,6 +29,18 @@ class PackedTokens(Frozen):
     logprobs: Text
     runs: tuple[tuple[int, int], ...]
     """Runs of equal stages: the stage and its number of consecutive tokens."""
+    window_starts: WindowStarts = ONE_WINDOW
+
+    def windows(self) -> tuple[slice, ...]:
+        """The range of each window: a prompt, and what was drawn after it.
+
+        Raises:
+            FileFormatError: they are out of order, or end after the last token.
+        """
+        try:
+            return windows_from(self.window_starts, self.length)
+        except ValueError as cause:
+            raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
 
     def unpack(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.float16]]:
         """Ids, stages (0 to 3 where the policy wrote, -1 elsewhere) and log-probabilities, one entry for each token.
@@ -59,4 +71,5 @@ def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
         ids=",".join(map(str, tokens.ids)),
         logprobs=base64.b64encode(logprobs.astype("<f2").tobytes()).decode("ascii"),
         runs=tuple((stage, len(list(run))) for stage, run in groupby(tokens.stage_ids)),
+        window_starts=tokens.window_starts,
     )

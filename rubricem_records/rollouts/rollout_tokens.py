@@ -1,13 +1,34 @@
 """The tokens of a rollout: the id, the log-probability and the stage of each."""
 
+from collections.abc import Sequence
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rubricem_env.domain.base import Frozen
+from rubricem_env.domain.errors import UsageError
 
 NO_STAGE = -1
 """The stage id of prompt, tool and padding tokens: no stage, and not trained on."""
+
+ONE_WINDOW = (0,)
+"""Where the windows of a conversation begin of which nothing was folded away."""
+WindowStarts = Annotated[tuple[int, ...], Field(exclude_if=lambda starts: starts == ONE_WINDOW)]
+"""The position at which each window begins; left out of a file where there is one."""
+
+
+def windows_from(starts: Sequence[int], length: int) -> tuple[slice, ...]:
+    """The range of each window among so many tokens.
+
+    Raises:
+        ValueError: the first does not begin at 0, or another not after the one before.
+    """
+    ends = (*starts[1:], length + 1)
+    if tuple(starts[:1]) != ONE_WINDOW or any(end <= start for start, end in zip(starts, ends, strict=True)):
+        raise ValueError(f"window_starts is {tuple(starts)}; windows begin at 0 and each after the one before")
+    return tuple(map(slice, starts, (*starts[1:], length)))
 
 
 class RolloutTokens(Frozen):
@@ -24,25 +45,40 @@ class RolloutTokens(Frozen):
     """As drawn, under the temperature of the sampling; 0 where the policy did not write."""
     prompt_length: int
     """Of the first window."""
-    window_starts: tuple[int, ...] = (0,)
-    """The position at which each window begins."""
+    window_starts: WindowStarts = ONE_WINDOW
 
     @model_validator(mode="after")
     def _has_one_entry_each(self) -> "RolloutTokens":
         sizes = {len(self.ids), len(self.stage_ids), len(self.logprobs)}
         if len(sizes) != 1:
             raise ValueError(f"ids, stage_ids and logprobs have {sorted(sizes)} entries; they need one for each token")
-        ends = (*self.window_starts[1:], len(self.ids) + 1)
-        if self.window_starts[:1] != (0,) or any(
-            end <= start for start, end in zip(self.window_starts, ends, strict=True)
-        ):
-            raise ValueError(f"window_starts is {self.window_starts}; windows begin at 0 and each after the one before")
+        windows_from(self.window_starts, len(self.ids))
         return self
 
     @property
     def windows(self) -> tuple[slice, ...]:
         """The range of each window."""
-        return tuple(map(slice, self.window_starts, (*self.window_starts[1:], len(self.ids))))
+        return windows_from(self.window_starts, len(self.ids))
+
+    @property
+    def written_windows(self) -> tuple[slice, ...]:
+        """The windows in which the policy wrote, which are trained on; the first where it wrote nowhere."""
+        written = self.policy_mask
+        return tuple(window for window in self.windows if written[window].any()) or self.windows[:1]
+
+    def after_opening(self, window: slice) -> slice:
+        """What a window has after the opening, with which every window begins.
+
+        Raises:
+            UsageError: this one does not.
+        """
+        opening = self.ids[: self.prompt_length]
+        if self.ids[window][: self.prompt_length] != opening:
+            raise UsageError(
+                "a window of a folded rollout does not begin with the rollout's opening, so no other can stand in its "
+                "place; set references.distill_context to false, or play without `context`."
+            )
+        return slice(window.start + self.prompt_length, window.stop)
 
     @property
     def policy_mask(self) -> npt.NDArray[np.bool_]:

@@ -69,6 +69,11 @@ class RolloutStats(Line):
     """The share of attempts that strict mode accepts."""
     policy_tokens: int
     """Sampled tokens of all rollouts."""
+    windows: float | None = None
+    """Windows a rollout; None where nothing was folded."""
+    prompts_again: float | None = None
+    """The tokens of later windows' prompts, as a share of all tokens that the policy read: folding computes them again.
+    """
 
 
 class GradientMetrics(Line):

@@ -189,6 +189,15 @@ def test_a_policy_without_tokens_is_refused():
         tokens_of(attempt(None))
 
 
+@pytest.mark.parametrize("read", [tokens_of, completion_of, lambda one: group_advantages([one], [FULL])])
+def test_an_attempt_of_several_windows_is_refused(read):
+    tokens = RolloutTokens(
+        ids=(7, 8, 7, 9), stage_ids=(-1, 0, -1, 3), logprobs=(0.0,) * 4, prompt_length=1, window_starts=(0, 2)
+    )
+    with pytest.raises(UsageError, match="has 2 windows, each with a prompt of its own"):
+        read(attempt(tokens))
+
+
 def test_the_turns_of_the_policy_are_the_runs_of_its_tokens_whatever_stage_they_are_in():
     assert policy_runs([-1, 0, 0, 1, -1, -1, 3]) == [(1, 4), (6, 7)]
     assert policy_runs([-1, -1]) == []

@@ -60,16 +60,29 @@ def credit_step(run: Run, judged: JudgedStep) -> CreditedStep:
 
 
 def reopen(rollout: Rollout, opening: Sequence[int]) -> Rollout:
-    """The same text after another opening; its log-probabilities stay those with which it was sampled after its own."""
+    """The same text after another opening; its log-probabilities stay those with which it was sampled after its own.
+
+    Every window begins with the opening.
+    """
     if rollout.tokens is None:
         return rollout
     own = rollout.tokens
-    begins = own.prompt_length
+    ids: list[int] = []
+    stage_ids: list[int] = []
+    logprobs: list[float] = []
+    starts = []
+    for window in own.windows:
+        after = own.after_opening(window)
+        starts.append(len(ids))
+        ids += [*opening, *own.ids[after]]
+        stage_ids += [*(NO_STAGE for _ in opening), *own.stage_ids[after]]
+        logprobs += [*(0.0 for _ in opening), *own.logprobs[after]]
     tokens = RolloutTokens(
-        ids=(*opening, *own.ids[begins:]),
-        stage_ids=(*(NO_STAGE for _ in opening), *own.stage_ids[begins:]),
-        logprobs=(*(0.0 for _ in opening), *own.logprobs[begins:]),
+        ids=tuple(ids),
+        stage_ids=tuple(stage_ids),
+        logprobs=tuple(logprobs),
         prompt_length=len(opening),
+        window_starts=tuple(starts),
     )
     return rollout.model_copy(update={"tokens": tokens})
 

@@ -21,6 +21,7 @@ async def evaluate_step(run: Run, step: int) -> None:
         prompt=run.prompt,
         toolbox=run.toolbox,
         limits=config.limits,
+        context=config.context,
         max_turn_tokens=config.max_turn_tokens,
         seed=config.seed,
         step=step,

@@ -1,9 +1,9 @@
 """IGPO's gains in the almanac: how much likelier the gold answer gets in each turn.
 
 IGPO (arXiv 2510.14967) credits a turn by that gain, and needs no judge for it. The gold answer is written by force
-after all that stands before turn t. With p_t the geometric mean of the policy's probabilities of its values' tokens,
-turn t gains p_{t+1} - p_t. The last turn gains nothing: it is credited by the answer's score. In the almanac an answer
-is its values; the words around them are given.
+after all that the policy read before turn t: in a folded rollout, what its window has before the turn. With p_t the
+geometric mean of the policy's probabilities of its values' tokens, turn t gains p_{t+1} - p_t. The last turn gains
+nothing: it is credited by the answer's score. In the almanac an answer is its values; the words around them are given.
 """
 
 from collections.abc import Sequence
@@ -66,8 +66,10 @@ def gold_answer(question: Question, tokenizer: PolicyTokenizer) -> list[tuple[in
 
 
 def _forced(rollout: Rollout, begins: int, gold: Sequence[tuple[int, bool]]) -> Sample:
-    """The rollout up to a token, then the gold answer, whose values alone are asked for."""
-    ids = list(rollout.tokens.ids[:begins] if rollout.tokens else ())
+    """A window up to a token, then the gold answer, whose values alone are asked for."""
+    ids: list[int] = []
+    if rollout.tokens is not None:
+        ids += rollout.tokens.ids[max(start for start in rollout.tokens.window_starts if start < begins) : begins]
     stage_ids = [NO_STAGE] * len(ids) + [0 if is_value else NO_STAGE for _, is_value in gold]
     ids += [token_id for token_id, _ in gold]
     blank = np.zeros(len(ids), dtype=np.float32)

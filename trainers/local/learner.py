@@ -8,7 +8,8 @@ rollout i in stage k, with A the stage's advantage, eta the clip range and beta 
     KL3_t  = exp(ref_t - new_t) - (ref_t - new_t) - 1
 
 The sum over tokens is divided by a denominator of the GLOBAL batch, passed in, so that micro-batches add up to the
-whole exactly. No value function, no entropy bonus, no length penalty.
+whole exactly. A sequence is a whole rollout, whose windows may stand in several micro-batches. No value function, no
+entropy bonus, no length penalty.
 
 `compare_gradients` measures whether the two phases agree: the cosine between the task's gradient and the reflections',
 at the same weights. The paper shares one policy between both and assumes that each helps the other.
@@ -16,11 +17,12 @@ at the same weights. The paper shares one policy between both and assumes that e
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -40,6 +42,7 @@ from .packed import Pack, pack_samples, packed_hidden, token_logprobs
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum"]
 ImportanceLevel = Literal["token", "sequence"]
+_Result = TypeVar("_Result")
 
 
 class LossSettings(Settings):
@@ -49,17 +52,34 @@ class LossSettings(Settings):
     clip_high: Annotated[float, Field(gt=0)] = 0.2
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.001
     aggregation: Aggregation = "token-mean"
-    """`token-mean`: all policy tokens of the batch weigh the same. `seq-mean-token-sum`: the equation's 1/n sum."""
+    """`token-mean`: all policy tokens of the batch weigh the same. `seq-mean-token-sum`: the equation's 1/n sum, with n
+    rollouts, each of however many windows.
+    """
     importance_cap: Annotated[float, Field(gt=0)] | None = None
     """Truncated importance sampling: weigh a token by min(exp(old - rollout), cap). None: no correction."""
     importance_level: ImportanceLevel = "token"
-    """`sequence`: the weight of a token is its whole sequence's, min(exp(sum of old - rollout), cap)."""
+    """`sequence`: the weight of a token is its whole rollout's, min(exp(sum of old - rollout), cap)."""
     rejection: Annotated[float, Field(gt=0)] | None = None
-    """Leave out sequences whose mean of exp(r) - r - 1, r = old - rollout, exceeds it. None: none."""
+    """Leave out rollouts whose mean of exp(r) - r - 1, r = old - rollout, exceeds it. None: none."""
+
+    @property
+    def reads_sequences(self) -> bool:
+        """Whether a token's loss depends on the other tokens of its sequence."""
+        return self.rejection is not None or (self.importance_cap is not None and self.importance_level == "sequence")
 
     def denominator(self, num_tokens: int, num_sequences: int) -> int:
         """The divisor of the token sum, from the counts of the global batch; at least 1."""
         return max(1, num_tokens if self.aggregation == "token-mean" else num_sequences)
+
+
+class SequenceDrift(NamedTuple):
+    """How far the policy is from what sampled each sequence, with r = old - rollout; (sequences,) each."""
+
+    gap: Tensor
+    """Sum of r."""
+    divergence: Tensor
+    """Sum of exp(r) - r - 1."""
+    tokens: Tensor
 
 
 class PolicyTokens(NamedTuple):
@@ -78,6 +98,8 @@ class PolicyTokens(NamedTuple):
     entropy: Tensor
     sequences: Tensor | None = None
     """The sequence of each token, int64 from 0; None is one sequence."""
+    drift: SequenceDrift | None = None
+    """That of whole sequences; None where no sequence has tokens elsewhere."""
 
 
 def policy_loss(
@@ -126,22 +148,34 @@ def importance_ratios(tokens: PolicyTokens, level: ImportanceLevel) -> Tensor:
     """The weights without a cap; those of a sequence are the product of its tokens'."""
     gap = (tokens.old_logprobs - tokens.rollout_logprobs).detach()
     if level == "sequence":
-        gap = _by_sequence(tokens, gap)[0]
+        gap = _drift(tokens).gap[_sequences(tokens)]
     return gap.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
 def kept_tokens(tokens: PolicyTokens, limit: float) -> Tensor:
     """1 for the tokens of sequences whose mean divergence from sampling is at most `limit`, else 0."""
-    gap = (tokens.old_logprobs - tokens.rollout_logprobs).detach().clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    sums, counts = _by_sequence(tokens, gap.exp() - gap - 1)
-    return (sums / counts <= limit).to(gap.dtype)
+    drift = _drift(tokens)
+    is_kept = drift.divergence / drift.tokens <= limit
+    return is_kept[_sequences(tokens)].to(tokens.old_logprobs.dtype)
 
 
-def _by_sequence(tokens: PolicyTokens, values: Tensor) -> tuple[Tensor, Tensor]:
-    """For each token, the sum of the values over its sequence, and the sequence's tokens."""
-    rows = torch.zeros_like(tokens.stage_ids) if tokens.sequences is None else tokens.sequences
-    zeros = values.new_zeros(int(rows.max()) + 1 if len(rows) else 1)
-    return zeros.index_add(0, rows, values)[rows], zeros.index_add(0, rows, torch.ones_like(values))[rows]
+def _drift(tokens: PolicyTokens) -> SequenceDrift:
+    if tokens.drift is not None:
+        return tokens.drift
+    gap = (tokens.old_logprobs - tokens.rollout_logprobs).detach()
+    rows = _sequences(tokens)
+    return sum_by_sequence(gap, rows, int(rows.max()) + 1 if len(rows) else 1)
+
+
+def sum_by_sequence(gap: Tensor, sequences: Tensor, count: int) -> SequenceDrift:
+    """The drift of `count` sequences over tokens with these gaps, old - rollout."""
+    held = gap.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    columns = (gap, held.exp() - held - 1, torch.ones_like(gap))
+    return SequenceDrift(*(gap.new_zeros(count).index_add(0, sequences, column) for column in columns))
+
+
+def _sequences(tokens: PolicyTokens) -> Tensor:
+    return torch.zeros_like(tokens.stage_ids) if tokens.sequences is None else tokens.sequences
 
 
 def kl3(new_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
@@ -153,7 +187,9 @@ def kl3(new_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 def refuse_non_finite(tokens: PolicyTokens) -> None:
     """Refuse NaN and infinity in every input of the loss."""
     numbers = {
-        name: values for name, values in tokens._asdict().items() if values is not None and values.is_floating_point()
+        name: values
+        for name, values in tokens._asdict().items()
+        if isinstance(values, Tensor) and values.is_floating_point()
     }
     bad = torch.stack([(~torch.isfinite(values.detach())).sum() for values in numbers.values()]).tolist()
     for name, count in zip(numbers, bad, strict=True):
@@ -252,15 +288,18 @@ class Learner:
         is summed in the order of the packs, so no number depends on the threads.
         """
         settings = settings or self.loss
-        denominator = settings.denominator(batch.num_policy_tokens, batch.num_samples)
+        denominator = settings.denominator(batch.num_policy_tokens, batch.num_rollouts)
         self.optimizer.zero_grad(set_to_none=True)
         total, off_policy = 0.0, torch.zeros(3, device=self.policy.device)
         sums = torch.zeros(5, len(self.stages), device=self.policy.device)
         # Other models read one sample at a time.
         most = self.micro_batch_tokens if is_dense(self.policy) else 0
-        work = partial(self._pass, settings=settings, denominator=denominator)
-        apply = self._pool.map if self._pool else map
-        for loss, of_sampling, by_stage, gradient in apply(work, pack_samples(batch, max_tokens=most)):
+        packs = pack_samples(batch, max_tokens=most)
+        drift = None
+        if settings.reads_sequences and batch.num_rollouts < batch.num_samples:
+            drift = self._measure_drift(packs, batch.num_rollouts)
+        work = partial(self._pass, settings=settings, denominator=denominator, drift=drift)
+        for loss, of_sampling, by_stage, gradient in self._map(work, packs):
             total += loss
             off_policy = off_policy + of_sampling
             sums = sums + by_stage
@@ -269,14 +308,32 @@ class Learner:
                     parameter.grad = share.clone() if parameter.grad is None else parameter.grad.add_(share)
         return total, off_policy, sums
 
+    def _measure_drift(self, packs: Sequence[Pack], num_rollouts: int) -> SequenceDrift:
+        """The drift of whole rollouts, by one more forward pass: a rollout's windows may stand in several packs."""
+        gaps = list(self._map(self._sampling_gaps, packs))
+        rollouts = np.concatenate([pack.part.rollouts[pack.part.policy_positions()[0]] for pack in packs])
+        sequences = torch.as_tensor(rollouts, dtype=torch.long, device=self.policy.device)
+        return sum_by_sequence(torch.cat(gaps), sequences, num_rollouts)
+
+    @torch.no_grad()
+    def _sampling_gaps(self, pack: Pack) -> Tensor:
+        """Old - rollout of each policy token of a pack."""
+        new, _ = policy_logprobs(self.policy, pack)
+        sampled = pack.part.rollout_logprobs[pack.part.policy_positions()]
+        return new - torch.as_tensor(sampled, dtype=new.dtype, device=new.device)
+
+    def _map(self, work: Callable[[Pack], _Result], packs: Sequence[Pack]) -> Iterator[_Result]:
+        """The results in the order of the packs; with threads, several packs at once."""
+        return self._pool.map(work, packs) if self._pool else map(work, packs)
+
     def _pass(
-        self, pack: Pack, *, settings: LossSettings, denominator: int
+        self, pack: Pack, *, settings: LossSettings, denominator: int, drift: SequenceDrift | None
     ) -> tuple[float, Tensor, Tensor, Sequence[Tensor | None]]:
         """One pack's share of each sum and, with threads, of each gradient; without, it is added and None returned."""
         new, entropy = policy_logprobs(self.policy, pack)
         with torch.no_grad(), without_lora(self.reference):
             reference, _ = policy_logprobs(self.reference, pack)
-        tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)
+        tokens = _policy_tokens(pack.part, new, reference, entropy=entropy)._replace(drift=drift)
         loss, by_stage = policy_loss(tokens, settings=settings, denominator=denominator, num_stages=len(self.stages))
         gradient: Sequence[Tensor | None] = [None] * len(self.trained)
         if self._pool:
@@ -319,7 +376,7 @@ def _policy_tokens(batch: Batch, new: Tensor, reference: Tensor, *, entropy: Ten
         advantages=like(batch.advantages[positions]),
         stage_ids=torch.as_tensor(batch.stage_ids[positions], dtype=torch.long, device=new.device),
         entropy=entropy,
-        sequences=torch.as_tensor(positions[0], dtype=torch.long, device=new.device),
+        sequences=torch.as_tensor(batch.rollouts[positions[0]], dtype=torch.long, device=new.device),
     )
 
 

@@ -174,9 +174,18 @@ def _refuse_long_episodes(config: LocalConfig, *, opening_tokens: int, positions
             f"the longest question's prompt has {opening_tokens} tokens, and the policy reads {positions}: it could "
             "not write a word. Take a policy with a longer context, or shorter prompts."
         )
+    opening_tokens += config.bank.reference_tokens if config.meta_policy else 0
+    config.context.check_opening(opening_tokens)
     length = opening_tokens + config.limits.max_tokens
-    length += config.bank.reference_tokens if config.meta_policy else 0
     room = config.reflection.total_tokens
+    fold_at = config.context.fold_at
+    if fold_at is not None and fold_at + config.max_turn_tokens < length:
+        length = fold_at + config.max_turn_tokens
+        if length > room:
+            raise ConfigError(
+                f"a window may have {length} tokens (context.fold_at and a turn of max_turn_tokens), and the policy's "
+                f"cache holds reflection.total_tokens {room}. Raise the last, or lower the others."
+            )
     if length > room:
         raise ConfigError(
             f"an episode may have {length} tokens (the longest question's prompt, bank.reference_tokens, "

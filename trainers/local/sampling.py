@@ -74,7 +74,7 @@ async def sample_and_judge(run: Run, batch: QueryBatch) -> JudgedStep:
 
     sampling = Sampling(temperature=config.temperature, max_turn_tokens=config.max_turn_tokens)
     seed = derive_seed(config.seed, batch.step, "rollouts")
-    context = RolloutContext(run.policy, run.toolbox, config.limits, sampling)
+    context = RolloutContext(run.policy, run.toolbox, config.limits, sampling, config.context)
     with counted(f"step {batch.step}: attempts", len(queries) * config.group_size) as count:
         rollouts = await run_groups(
             queries,

@@ -105,7 +105,7 @@ async def train_step(run: Run, step: int, waiting: deque[JudgedStep]) -> dict[st
     return {
         **describe_groups(credited.groups),
         **await audit_scores(run, judged, step),
-        "ages": {str(age): len(credited.samples)},
+        "ages": {str(age): len({sample.rollout for sample in credited.samples})},
         **updates.line,
         **reflections.line,
         "bank": len(run.bank),

@@ -64,8 +64,8 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
     veRL makes one for each rollout; the episode runner is shared by all of a process.
     """
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Run one episode and wait for its credit."""
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+        """Run one episode and wait for its credit; an output for each window."""
         query = Query.model_validate_json(row["query"])
         rollout = self.config.actor_rollout_ref.rollout
         runner = _runner(
@@ -74,7 +74,7 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             rollout.max_model_len or rollout.prompt_length + rollout.response_length,
             rollout.agent.num_workers,
         )
-        fields = await runner.run(
+        rows = await runner.run(
             ScheduledQuery(query, int(row["lesson_step"]), "new" if row["encounter"] == "new" else "repeat"),
             group=str(row["uid"]),
             index=int(row["session_id"]),
@@ -83,7 +83,7 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             temperature=float(sampling_params["temperature"]),
         )
         # With a reward veRL calls no reward worker.
-        return CreditedOutput(**fields, reward_score=0.0, metrics=AgentLoopMetrics())
+        return [CreditedOutput(**fields, reward_score=0.0, metrics=AgentLoopMetrics()) for fields in rows]
 
 
 @cache

@@ -22,6 +22,7 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from rubricem_agent.prompting import agent_prompt, read_agent_prompts
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
@@ -93,6 +94,7 @@ async def _answer(folder: Path, settings: Mapping[str, Any], queries: Sequence[Q
             ),
             toolbox=toolbox,
             limits=EpisodeLimits.model_validate(settings["limits"], strict=False),
+            context=ContextLimits.model_validate(settings["context"], strict=False),
             max_turn_tokens=settings["max_turn_tokens"],
             seed=settings["seed"],
         )

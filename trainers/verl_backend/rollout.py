@@ -27,7 +27,7 @@ from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_records.rollouts.rollouts import Rollout, RolloutTrajectory
 from rubricem_records.rollouts.sampling import Sampling
 
-from .rows import ScheduledQuery, episode_row
+from .rows import ScheduledQuery, episode_rows
 from .settings import VerlSettings
 
 AWAY = 8
@@ -190,10 +190,10 @@ class EpisodeRunner:
 
     async def run(
         self, scheduled: ScheduledQuery, *, group: str, index: int, step: int, client: Any, temperature: float
-    ) -> dict[str, Any]:
-        """Run one episode and wait for its token advantages. Whatever fails on the way, the group gets its rollout.
+    ) -> list[dict[str, Any]]:
+        """The rows of one episode, which has waited for its token advantages.
 
-        `step` is the one in which veRL requested the episode.
+        Whatever fails on the way, the group gets its rollout. `step` is the one in which veRL requested the episode.
         """
         policy = EnginePolicy(client, self._tokenizer, max_length=self._max_length)
         trained_opening: list[int] | None = None
@@ -214,7 +214,7 @@ class EpisodeRunner:
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
                     Attempt(scheduled.query, opening, prompt.hash),
-                    RolloutContext(policy, toolbox, self._limits, sampling),
+                    RolloutContext(policy, toolbox, self._limits, sampling, self._settings.context),
                 )
                 lost = next((search.failure for search in self._searches if search.failure), "")
                 if lost:
@@ -229,7 +229,7 @@ class EpisodeRunner:
             )
         advantages = await self._service.submit.remote(scheduled, rollout, group=group, index=index)
         versions = policy.versions(default=step)
-        return episode_row(
+        return episode_rows(
             rollout, advantages, group=group, tokenizer=self._tokenizer, versions=versions, opening=trained_opening
         )
 

@@ -4,6 +4,7 @@ Workers write rollouts into it, with a tag for each row and one for each group; 
 veRL's own is `transfer_rows.TransferRows`, the one module that knows its library.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -39,16 +40,37 @@ class RowQueue(Protocol):
 
 
 class CreditedRow(NamedTuple):
-    """A rollout's row: its key, its group, the stage of each token of its response, and its oldest weights."""
+    """A window of a rollout: its key, its group, the stage of each token of its response, and its oldest weights."""
 
     key: str
     group: str
     stages: np.ndarray
     version: int
 
+    @property
+    def rollout(self) -> str:
+        return rollout_of(self.key)
+
+
+def rollout_of(key: str) -> str:
+    """The rollout of a row: the key without the number of the window."""
+    return key.rpartition("_")[0]
+
+
+def rows_of_update(keys: Sequence[str], *, rollouts: int, multiple: int) -> int | None:
+    """How many of these rows each update takes, for about so many rollouts; None where every rollout has one row.
+
+    It is a `multiple`, for which the rows are filled up.
+    """
+    sampled = len(set(map(rollout_of, keys)))
+    if sampled == len(keys):
+        return None
+    updates = math.ceil(sampled / rollouts)
+    return math.ceil(len(keys) / updates / multiple) * multiple
+
 
 def read_credited(queue: RowQueue, partition: str, tags: Mapping[str, Tag]) -> list[CreditedRow]:
-    """The rollouts among these rows; rows that veRL added to fill a batch up are left out."""
+    """The windows among these rows; rows that veRL added to fill a batch up are left out."""
     rows = queue.read(partition, list(tags), ["extra_fields"])["extra_fields"]
     return [
         CreditedRow(key, own["group"], own["stages"], int(tag["min_global_steps"]))

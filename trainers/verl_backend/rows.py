@@ -1,4 +1,8 @@
-"""Rows of veRL's training batch, made of finished episodes and of reflections; each carries its token advantages."""
+"""Rows of veRL's training batch, made of finished episodes and of reflections; each carries its token advantages.
+
+An episode whose context was folded has a row for each window. veRL gives an agent loop's outputs the keys `uid_i_j`,
+for output j of attempt i at question uid, and takes, evicts and clears the rows of a question together.
+"""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +14,7 @@ from rubricem_agent.learn.curriculum import Encounter
 from rubricem_agent.learn.samples import Sample
 from rubricem_agent.policy.tokens import PolicyTokenizer
 from rubricem_env.domain.trajectory import Origin, Query
-from rubricem_records.rollouts.rollout_tokens import NO_STAGE
+from rubricem_records.rollouts.rollout_tokens import NO_STAGE, RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
 
 OURS = "rubricem"
@@ -26,7 +30,7 @@ class ScheduledQuery(NamedTuple):
     encounter: Encounter
 
 
-def episode_row(
+def episode_rows(
     rollout: Rollout,
     advantages: npt.NDArray[np.floating] | None,
     *,
@@ -34,41 +38,64 @@ def episode_row(
     tokenizer: PolicyTokenizer,
     versions: tuple[int, int],
     opening: list[int] | None = None,
-) -> dict[str, Any]:
-    """The fields of `CreditedOutput` for a rollout; `versions` are the first and last weights that sampled it.
+) -> list[dict[str, Any]]:
+    """The fields of `CreditedOutput` for each window of a rollout in which the policy wrote.
 
-    `advantages` has one entry for each token of the rollout. None is a rollout that teaches nothing:
-    its row is a masked end token as prompt and as response, so that it counts in no mean of the loss.
+    `versions` are the first and last weights that sampled it. `advantages` has one entry for each token of the rollout.
+    None is a rollout that teaches nothing: its row is a masked end token as prompt and as response, so that it counts
+    in no mean of the loss.
 
-    `opening` stands as prompt in the place of the rollout's own: the response's sampled log-probabilities stay.
+    `opening` stands in the place of the rollout's own: the response's sampled log-probabilities stay.
 
-    The response ends with the policy's last token. A tool's answer after it is not trained on, and no engine limits its
+    A response ends with the policy's last token. A tool's answer after it is not trained on, and no engine limits its
     length: a row longer than what the workers take at once would stop the run.
     """
-    tokens = rollout.tokens
     end_id = min(tokenizer.end_ids, default=0)
-    prompt, response, logprobs = [end_id], [end_id], [0.0]
-    stages: npt.NDArray[np.int8] = np.array([NO_STAGE], dtype=np.int8)
-    spread: npt.NDArray[np.floating] = np.zeros(1)
-    if tokens is not None and advantages is not None:
-        start, end = tokens.prompt_length, int(np.flatnonzero(tokens.policy_mask)[-1]) + 1
-        prompt, response = opening or list(tokens.ids[:start]), list(tokens.ids[start:end])
-        logprobs = list(tokens.logprobs[start:end])
-        stages, spread = np.array(tokens.stage_ids[start:end], dtype=np.int8), advantages[start:end]
-    return {
-        "prompt_ids": prompt,
-        "response_ids": response,
-        "response_mask": (stages != NO_STAGE).astype(int).tolist(),
-        "response_logprobs": logprobs,
-        "token_advantages": spread.tolist(),
-        "num_turns": sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments),
-        "extra_fields": {
-            OURS: {"group": group, "stages": stages},
-            "min_global_steps": versions[0],
-            "max_global_steps": versions[1],
-            "reward_extra_info": {},
-        },
-    }
+    rows = [_WindowRow([end_id], [end_id], [0.0], np.array([NO_STAGE], dtype=np.int8), np.zeros(1))]
+    if rollout.tokens is not None and advantages is not None:
+        rows = [_window_row(rollout.tokens, advantages, window, opening) for window in rollout.tokens.written_windows]
+    return [
+        {
+            "prompt_ids": row.prompt,
+            "response_ids": row.response,
+            "response_mask": (row.stages != NO_STAGE).astype(int).tolist(),
+            "response_logprobs": row.logprobs,
+            "token_advantages": row.advantages.tolist(),
+            "num_turns": sum(segment.origin is Origin.POLICY for segment in rollout.trajectory.segments),
+            "extra_fields": {
+                OURS: {"group": group, "stages": row.stages},
+                "min_global_steps": versions[0],
+                "max_global_steps": versions[1],
+                "reward_extra_info": {},
+            },
+        }
+        for row in rows
+    ]
+
+
+class _WindowRow(NamedTuple):
+    """A window as veRL has it: a prompt, and a response with an entry in each column for each of its tokens."""
+
+    prompt: list[int]
+    response: list[int]
+    logprobs: list[float]
+    stages: npt.NDArray[np.int8]
+    advantages: npt.NDArray[np.floating]
+
+
+def _window_row(
+    tokens: RolloutTokens, advantages: npt.NDArray[np.floating], window: slice, opening: list[int] | None
+) -> _WindowRow:
+    stages = np.array(tokens.stage_ids[window], dtype=np.int8)
+    written = np.flatnonzero(stages != NO_STAGE)
+    first, end = int(written[0]), int(written[-1]) + 1
+    drawn = slice(window.start + first, window.start + end)
+    prompt = list(tokens.ids[window.start : drawn.start])
+    if opening:
+        prompt = [*opening, *tokens.ids[tokens.after_opening(window).start : drawn.start]]
+    return _WindowRow(
+        prompt, list(tokens.ids[drawn]), list(tokens.logprobs[drawn]), stages[first:end], advantages[drawn]
+    )
 
 
 def reflection_row(sample: Sample, *, uid: str, step: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,7 +12,7 @@ rollouts (Phase B). Judging, credit and reflecting happen in the judge service, 
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ from .row_queue import (
     read_credited,
     read_tokens,
     remove_trained,
+    rows_of_update,
     sample_again,
     wait_for_groups,
 )
@@ -95,6 +96,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
 
     judge_service: Any
     """Ray's handle of the judge service."""
+    actor_rollout_wg: Any
+    """veRL's training workers."""
     queue: RowQueue = TransferRows()
     """The rows that workers write and veRL trains on."""
 
@@ -111,7 +114,9 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._phase_a: dict[str, float] = {}
         """Metrics of Phase A. Every update of the step on rollouts reports them to veRL's trackers again."""
         self._rows: list[CreditedRow] = []
-        """The rollouts of the update."""
+        """The windows of the step's rollouts."""
+        self._update_rows: int | None = None
+        """Rows of an update, where a rollout has several; None is veRL's number of rollouts."""
         self._teaches = True
         """Whether any of these rollouts has an advantage."""
         self._evicted = 0
@@ -247,6 +252,22 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         )
         return int(ranks if model.actor.use_dynamic_bsz else ranks * math.lcm(*filter(None, sizes)))
 
+    def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
+        """Divide the rows among the ranks, and those of folded rollouts among as many updates as those of others."""
+        if batch.partition_id != TASKS:
+            return super()._balance_batch(batch, metrics, **options)
+        self._update_rows = rows_of_update(batch.keys, rollouts=self._rollouts, multiple=self._row_multiple())
+        if self._update_rows is None:
+            return super()._balance_batch(batch, metrics, **options)
+        with verl_parts.mini_batch_config(self.config, self._update_rows):
+            return super()._balance_batch(batch, metrics, **options)
+
+    @property
+    def _rollouts(self) -> int:
+        """Of an update."""
+        model = self.config.actor_rollout_ref
+        return int(model.actor.ppo_mini_batch_size * model.rollout.n)
+
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Compute the policy's own log-probabilities. Phase B begins with this call."""
         if batch.partition_id == TASKS:
@@ -264,7 +285,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         self._rows = read_credited(self.queue, TASKS, tags_of(batch))
         groups = list(dict.fromkeys(row.group for row in self._rows))
         self._line |= ray.get(self.judge_service.report.remote(self.global_steps, groups))
-        self._line["ages"] = dict(Counter(str(self.global_steps - 1 - row.version) for row in self._rows))
+        versions = {row.rollout: row.version for row in self._rows}
+        self._line["ages"] = dict(Counter(str(self.global_steps - 1 - version) for version in versions.values()))
         failed, stale = (int(metrics.get(name, 0)) for name in EVICTED)
         self._line["evicted"] = {"failed": failed, "stale": stale}
         self._evicted = 0
@@ -307,7 +329,20 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         """Make one update; none where no rollout of the step has an advantage."""
         if batch.partition_id == TASKS and not self._teaches:
             return batch
-        return self._update_within("update the policy", partial(super()._update_actor, batch, metrics))
+        update = partial(super()._update_actor, batch, metrics)
+        if batch.partition_id == TASKS and self._update_rows is not None:
+            update = partial(self._update_on_windows, update, self._update_rows)
+        return self._update_within("update the policy", update)
+
+    def _update_on_windows(self, update: Callable[[], Any], rows: int) -> Any:
+        """Updates of so many rows, whose loss is divided by the rollouts where it is not by tokens."""
+        workers = self.actor_rollout_wg
+        self.actor_rollout_wg = verl_parts.RolloutCount(workers, self._rollouts)
+        try:
+            with verl_parts.mini_batch_config(self.config, rows):
+                return update()
+        finally:
+            self.actor_rollout_wg = workers
 
     def _write_line(self, metrics: Mapping[str, Any], timing: Mapping[str, float]) -> None:
         """Write the step's line before its checkpoint: a run killed later has both, one killed earlier has neither."""

@@ -25,14 +25,38 @@ from .time_limits import WATCH_EVERY
 @contextmanager
 def phase_a_config(config: Any, *, temperature: float, mini_batch: int) -> Iterator[None]:
     """Change veRL's config for an update on reflections: their temperature, groups of one, and their mini-batch."""
-    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
-    before = (rollout.temperature, rollout.n, actor.ppo_mini_batch_size)
-    with open_dict(config):
-        rollout.temperature, rollout.n, actor.ppo_mini_batch_size = temperature, 1, mini_batch
+    rollout = config.actor_rollout_ref.rollout
+    before = rollout.temperature
+    with open_dict(config), mini_batch_config(config, mini_batch):
+        rollout.temperature = temperature
         try:
             yield
         finally:
-            rollout.temperature, rollout.n, actor.ppo_mini_batch_size = before
+            rollout.temperature = before
+
+
+@contextmanager
+def mini_batch_config(config: Any, rows: int) -> Iterator[None]:
+    """Change veRL's config for updates on so many rows, instead of on a multiple of the group size."""
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    before = (rollout.n, actor.ppo_mini_batch_size)
+    with open_dict(config):
+        rollout.n, actor.ppo_mini_batch_size = 1, rows
+        try:
+            yield
+        finally:
+            rollout.n, actor.ppo_mini_batch_size = before
+
+
+class RolloutCount:
+    """veRL's training workers, which divide by so many rollouts where they would divide by rows."""
+
+    def __init__(self, workers: Any, rollouts: int) -> None:
+        self._workers, self._rollouts = workers, rollouts
+
+    def update_actor(self, batch: Any) -> Any:
+        batch.extra_info["global_batch_size"] = self._rollouts
+        return self._workers.update_actor(batch)
 
 
 def check_processes(trainer: Any, others: Sequence[Any]) -> None:

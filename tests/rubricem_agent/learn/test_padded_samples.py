@@ -66,3 +66,10 @@ def test_a_sample_that_contradicts_itself_is_refused_in_a_sentence(changes, sent
 def test_the_policys_tokens_are_listed_sample_by_sample():
     rows, columns = pad_batch([sample((-1, 2)), sample()], pad_id=0).policy_positions()
     assert (rows.tolist(), columns.tolist()) == ([0, 1, 1], [1, 1, 3])
+
+
+def test_windows_of_one_rollout_are_known_by_its_number_and_others_are_rollouts_of_their_own():
+    batch = pad_batch([sample(), sample(rollout=0), sample(rollout=7), sample(rollout=7), sample()], pad_id=0)
+    assert batch.rollouts.tolist() == [0, 1, 2, 2, 3]
+    assert batch.num_rollouts == 4
+    assert batch.select([3, 4]).num_rollouts == 2

@@ -5,7 +5,7 @@ import pytest
 
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.credit_methods import CreditMode
-from rubricem_agent.learn.samples import Sample, reflection_samples, task_samples
+from rubricem_agent.learn.samples import Sample, pad_batch, reflection_samples, task_samples
 from rubricem_agent.learn.step import credit_rollouts
 from rubricem_agent.policy.base import Opening, TokenSegment
 from rubricem_agent.reflection.candidates import ReflectionSample
@@ -57,6 +57,45 @@ def test_each_policy_token_carries_its_stages_advantage_and_others_carry_none():
     assert np.allclose(samples[0].advantages, [0, 1, 1, 0, 1])
     assert np.allclose(samples[1].advantages, [0, -1, -1, 0, -1])
     assert samples[0].policy_version == 4
+
+
+FOLDED = RolloutTokens(
+    ids=(9, 1, 2, 9, 7, 3, 9, 8, 4),
+    stage_ids=(-1, 0, 0, -1, -1, 1, -1, -1, 3),
+    logprobs=(0, -1, -2, 0, 0, -3, 0, 0, -4),
+    prompt_length=1,
+    window_starts=(0, 3, 6),
+)
+"""Three windows: a plan of two tokens; a prompt of two and a search; a prompt of two and the answer."""
+
+
+def test_each_window_of_a_folded_rollout_is_a_sample_and_its_group_counts_the_rollout_once():
+    # By the answer alone, scores 1, 0 and 0.5 have mean 0.5 and deviation sqrt(1/6): advantages +-1.2247 and 0. Were
+    # the three windows of the first counted as rollouts, the mean would be 0.7.
+    rollouts = [rollout(tokens=FOLDED), rollout(), rollout()]
+    samples = samples_of(rollouts, judged(1.0, 0.0, 0.5), credit="answer_only")
+    assert [list(sample.token_ids) for sample in samples[:3]] == [[9, 1, 2], [9, 7, 3], [9, 8, 4]]
+    assert [list(sample.rollout_logprobs) for sample in samples[:3]] == [[0, -1, -2], [0, 0, -3], [0, 0, -4]]
+    high = 6**0.5 / 2
+    for sample, expected in zip(samples, [[0, high, high], [0, 0, high], [0, 0, high]], strict=False):
+        assert np.allclose(sample.advantages, expected)
+    assert np.allclose(samples[3].advantages, [0, -high, -high, 0, -high])
+    assert [sample.rollout for sample in samples] == [0, 0, 0, 1, 2]
+    assert pad_batch(samples, pad_id=0).num_rollouts == 3
+
+
+def test_draco_shares_by_the_tokens_of_all_windows():
+    # A text of one window with the same policy tokens has the same credit.
+    ids, stages, logprobs = zip(
+        *((9, -1, 0), (1, 0, -1), (2, 0, -2), (7, -1, 0), (3, 1, -3), (8, -1, 0), (4, 3, -4)), strict=True
+    )
+    whole = RolloutTokens(ids=ids, stage_ids=stages, logprobs=logprobs, prompt_length=1)
+    written = []
+    for tokens in (FOLDED, whole):
+        samples = samples_of([rollout(tokens=tokens), rollout()], judged(0.75, 0.25), credit="draco")
+        first = [sample for sample in samples if sample.rollout == 0]
+        written.append(np.concatenate([one.advantages[np.asarray(one.stage_ids) >= 0] for one in first]))
+    np.testing.assert_array_equal(*written)
 
 
 def test_a_group_whose_rollouts_score_alike_teaches_nothing():

@@ -42,3 +42,23 @@ def test_damaged_tokens_are_refused(damage):
 
     with pytest.raises(FileFormatError, match="packed tokens"):
         packed.unpack()
+
+
+def test_windows_are_kept_and_left_out_where_there_is_one():
+    rows = [(1, -1, 0.0), (2, 0, -1.0), (1, -1, 0.0), (3, 1, -1.0)]
+    whole = tokens_of(rows)
+    folded = whole.model_copy(update={"window_starts": (0, 2)})
+
+    packed = PackedTokens.model_validate_json(pack_tokens(folded).model_dump_json())
+
+    assert packed.windows() == folded.windows == (slice(0, 2), slice(2, 4))
+    assert pack_tokens(whole).windows() == (slice(0, 4),)
+    assert "window_starts" not in pack_tokens(whole).model_dump_json()
+    assert "window_starts" not in whole.model_dump_json()
+
+
+def test_windows_that_leave_the_tokens_are_refused():
+    packed = pack_tokens(tokens_of([(1, -1, 0.0), (2, 0, -1.0)])).model_copy(update={"window_starts": (0, 5)})
+
+    with pytest.raises(FileFormatError, match=r"damaged: window_starts is \(0, 5\)"):
+        packed.windows()

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rubricem_agent.learn.samples import Sample
+from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_records.rollouts.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts.rollouts import Rollout
@@ -29,6 +30,27 @@ def test_an_attempt_is_trained_on_after_another_opening_with_what_was_sampled_af
     assert moved.stage_ids == (-1, -1, -1, 0, -1, 3)
     assert moved.logprobs == (0, 0, 0, -1, 0, -3)
     assert moved.prompt_length == 3
+
+
+def folded(*ids: int) -> Rollout:
+    """Two windows of four tokens, each after an opening of two."""
+    tokens = RolloutTokens(
+        ids=ids, stage_ids=(-1, -1, 0, -1) * 2, logprobs=(0, 0, -1, 0) * 2, prompt_length=2, window_starts=(0, 4)
+    )
+    return rollout((9,), (-1,)).model_copy(update={"tokens": tokens})
+
+
+def test_every_window_of_a_folded_attempt_has_the_other_opening():
+    moved = reopen(folded(9, 8, 1, 7, 9, 8, 2, 6), (5,)).tokens
+    assert moved.ids == (5, 1, 7, 5, 2, 6)
+    assert moved.stage_ids == (-1, 0, -1) * 2
+    assert moved.logprobs == (0, -1, 0) * 2
+    assert (moved.window_starts, moved.prompt_length) == ((0, 3), 1)
+
+
+def test_a_window_without_the_opening_is_refused():
+    with pytest.raises(UsageError, match="does not begin with the rollout's opening"):
+        reopen(folded(9, 8, 1, 7, 9, 4, 2, 6), (5,))
 
 
 def test_the_weight_of_an_internalised_token_is_its_probability_without_the_lesson_over_that_with_it():

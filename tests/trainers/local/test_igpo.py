@@ -54,6 +54,19 @@ def test_a_turn_gains_what_the_tools_text_after_it_adds_and_the_last_one_nothing
     assert np.isnan(gains[1:]).all()
 
 
+def test_in_a_folded_rollout_the_answer_is_forced_after_what_the_policy_read_in_its_window(learner, tokenizer):
+    question = QUESTIONS[0]
+    ids = (5, 30, 31, 40, 32, 41, 42, 33, 34)
+    # The last window begins after the second turn, with the prompt 41 42.
+    tokens = rollout(ids).tokens.model_copy(update={"window_starts": (0, 5)})
+    gains = answer_gains(
+        learner, [[rollout(ids).model_copy(update={"tokens": tokens})]], [question], tokenizer=tokenizer
+    )
+    gold = gold_answer(question, tokenizer)
+    at = [likelihood(learner.policy, read, gold) for read in (ids[:1], ids[:4], ids[5:7])]
+    np.testing.assert_allclose(gains[0], [at[1] - at[0], at[2] - at[1], np.nan], rtol=1e-4)
+
+
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_the_values_alone_are_asked_for(tokenizer, is_exact):
     question = next(one for one in QUESTIONS if (one.answer_format is AnswerFormat.EXACT) is is_exact)

@@ -10,6 +10,7 @@ from trainers.verl_backend.row_queue import (
     read_credited,
     read_tokens,
     remove_trained,
+    rows_of_update,
     sample_again,
     wait_for_groups,
 )
@@ -81,3 +82,28 @@ def test_rollouts_are_read_with_group_stages_and_weights_and_padding_is_left_out
 def test_tokens_are_read_row_after_row_and_fields_that_are_not_there_are_left_out(rollouts):
     tokens = read_tokens(rollouts, TASKS, ["pad", "g_0_0"], ["advantages", "entropy"])
     assert {name: values.tolist() for name, values in tokens.items()} == {"advantages": [0.5, 2.0, 0.5, 1.0]}
+
+
+def test_the_windows_of_a_rollout_are_cleared_and_kept_with_its_group():
+    queue = saved({"ahead": "finished"}, ["trained_0_0", "trained_0_1", "ahead_0_0", "ahead_0_1", "ahead_0_2"])
+    remove_trained(queue, TASKS)
+    assert set(queue.tags(TASKS)) == {"ahead", "ahead_0_0", "ahead_0_1", "ahead_0_2"}
+
+
+def keys_of(*windows: int) -> list[str]:
+    """The keys of rollouts with so many windows."""
+    return [f"g_{rollout}_{window}" for rollout, count in enumerate(windows) for window in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("windows", "rollouts", "multiple", "rows"),
+    [
+        ((1, 1, 1, 1), 4, 8, None),  # nothing is folded: veRL's own number
+        ((3, 1, 2, 4), 4, 1, 10),  # one update, as of four rollouts
+        ((3, 1, 2, 4), 4, 8, 16),  # filled up for the ranks and micro-batches
+        ((3, 1, 2, 3), 2, 1, 5),  # two updates, of 5 and 4 rows
+        ((2, 1, 1), 2, 1, 2),  # three rollouts are two updates of two
+    ],
+)
+def test_folded_rollouts_take_as_many_updates_as_others(windows, rollouts, multiple, rows):
+    assert rows_of_update(keys_of(*windows), rollouts=rollouts, multiple=multiple) == rows
