@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import boundary
 from rubricem_records.runs.expected_curves import find_expected
 from rubricem_records.runs.levels import find_levels
@@ -55,9 +54,9 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
     note = "" if not evaluations else _BY_TRUTH if evaluations[-1].by == "truth" else _BY_JUDGE
     by_stage = {
         stage: _curve(stage, [(line.step, line.held_out.get(stage)) for line in evaluations], stage=stage)
-        for stage in map(str, STAGES)
+        for stage in run.stages
     }
-    answer = [by_stage["answer"].model_copy(update={"name": "this run"})]
+    answer = [by_stage[run.stages[-1]].model_copy(update={"name": "this run"})]
     expected = find_expected(run.recipe, run.settings) if run.recipe else None
     if expected is not None and evaluations:
         # Beyond the run's own points there is nothing to compare.
@@ -89,7 +88,7 @@ def _held_out(run: RecordedRun) -> Iterator[Figure]:
 
 def _judged(run: RecordedRun) -> Iterator[Figure]:
     section = JUDGE if any(line.true for line in run.log.steps) else JUDGE_ALONE
-    for stage in map(str, STAGES):
+    for stage in run.stages:
         lines = {"truth": ("true", stage), "judge": ("judged", stage)}
         curves = _step_curves(run, lines, stage=stage, dashed="judge")
         yield _figure(f"judged.{stage}", section, stage.capitalize(), curves, including=SHARE)
@@ -103,13 +102,12 @@ def _policy(run: RecordedRun) -> Iterator[Figure]:
     ):
         curves = _step_curves(run, {phase: (phase, key) for phase in ("task", "reflection")})
         yield _figure(f"policy.{key}", POLICY, title, curves, unit=unit, including=FROM_ZERO)
-    stages = [str(stage) for stage in STAGES]
-    for stage in stages:
+    for stage in run.stages:
         curves = _step_curves(run, {stage: ("task", "stages", stage, "kl")}, stage=stage)
         yield _figure(f"policy.kl.{stage}", POLICY, f"KL of the {stage} stage", curves, unit=NATS, including=FROM_ZERO)
-    entropy = _step_curves(run, {stage: ("task", "stages", stage, "entropy") for stage in stages})
+    entropy = _step_curves(run, {stage: ("task", "stages", stage, "entropy") for stage in run.stages})
     yield _figure("policy.entropy.stages", POLICY, "Entropy by stage", entropy, unit=NATS, including=FROM_ZERO)
-    spread = _step_curves(run, {stage: ("spread", stage) for stage in stages})
+    spread = _step_curves(run, {stage: ("spread", stage) for stage in run.stages})
     yield _figure("policy.spread", POLICY, "Groups whose scores differ, by stage", spread, including=FROM_ZERO)
     rollout_stats = _step_curves(
         run, {"valid": ("rollout_stats", "valid"), "repeated searches": ("rollout_stats", "repeated_calls")}

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import Origin, Segment, ToolCall
-from rubricem_env.scaffold.grammar import ANSWER, CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK
+from rubricem_env.scaffold.grammar import CALL_TOOL, PLAN, REVIEW, STATE_EVALUATION, THINK, grammar_of
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.turn import Block, Turn
 from rubricem_records.rollouts.stage_lookup import stage_lookup
@@ -17,8 +18,8 @@ _KINDS: dict[str, ElementKind] = {
     STATE_EVALUATION: "state_evaluation",
     REVIEW: "review",
     CALL_TOOL: "call",
-    ANSWER: "answer",
 }
+"""Of the tags that have a kind of their own."""
 
 _FRAME = re.compile(r"^\s*<tool_output[^>]*>\n?|\n?</tool_output>\s*$")
 
@@ -44,6 +45,8 @@ class ElementSegment(NamedTuple):
     is_closed: bool = True
     sections: tuple[ElementSection, ...] = ()
     """The parts of a plan or a review."""
+    name: str = ""
+    """The tag of a block that has no kind of its own."""
     call: ToolCall | None = None
     segment: Segment | None = None
     """The recorded segment of a tool's answer."""
@@ -73,7 +76,7 @@ def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
         else:
             position += len(segment.text)
             while number < len(turns) and turn_start < position:
-                pieces += _cut_turn(turns[number], turn_start, stage_at)
+                pieces += _cut_turn(turns[number], turn_start, stage_at, parsed.scaffold)
                 turn_start += len(turns[number].text)
                 number += 1
             if segment.cut:
@@ -81,7 +84,7 @@ def cut_trajectory(parsed: ParsedTrajectory) -> tuple[ElementSegment, ...]:
     return tuple(pieces)
 
 
-def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], str]) -> Iterator[ElementSegment]:
+def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], str], scaffold: Scaffold) -> Iterator[ElementSegment]:
     """The blocks of a turn, and the text between them."""
 
     def loose(start: int, end: int) -> Iterator[ElementSegment]:
@@ -93,7 +96,7 @@ def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], str]) -> Iterato
     for block in turn.blocks:
         yield from loose(done, block.start)
         start, end = _stripped(turn.text, block.inner_start, block.inner_end)
-        kind = _KINDS.get(block.name, "text")
+        kind = _kind(block.name, scaffold)
         yield ElementSegment(
             kind,
             turn.text[start:end],
@@ -101,11 +104,19 @@ def _cut_turn(turn: Turn, begin: int, stage_at: Callable[[int], str]) -> Iterato
             stage_at(begin + block.start),
             start=begin + start,
             is_closed=block.is_closed,
+            name=block.name if kind == "block" else "",
             sections=tuple(_section(turn.text, part, start) for part in block.sections),
             call=turn.call if kind == "call" else None,
         )
         done = block.end
     yield from loose(done, len(turn.text))
+
+
+def _kind(tag: str, scaffold: Scaffold) -> ElementKind:
+    if tag == scaffold.answer_tag:
+        return "answer"
+    is_block = grammar_of(scaffold).roles.get(tag) == "block"
+    return _KINDS.get(tag, "block" if is_block else "text")
 
 
 def _section(text: str, block: Block, origin: int) -> ElementSection:

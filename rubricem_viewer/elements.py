@@ -36,6 +36,7 @@ def make_elements(
             Element(
                 index=number,
                 kind=piece.kind,
+                name=piece.name,
                 stage=piece.stage or "",
                 turn=piece.turn,
                 text=text[:MAX_TEXT],

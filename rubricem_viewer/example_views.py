@@ -7,12 +7,11 @@ from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_records.evaluations.logs import CaseKey
 from rubricem_viewer.api.evaluations import ExamplePage, ExampleRow, ExampleSort, ExampleView
-from rubricem_viewer.api.scores import StageScores
 from rubricem_viewer.api.trajectories import TrajectoryRow, TrajectoryView
 from rubricem_viewer.filters import PageFilter
 from rubricem_viewer.refusals import NotThereError
 from rubricem_viewer.run_folder import RunFolder, stored_scores
-from rubricem_viewer.shown_numbers import number_or_none
+from rubricem_viewer.shown_numbers import last_score, no_scores, number_or_none
 from rubricem_viewer.trajectory_view import view_trajectory
 
 MAX_REPLY = 8_000
@@ -98,7 +97,8 @@ def _trajectory(trajectory: Trajectory, row: ExampleRow, *, from_element: int) -
         attempt=row.epoch,
         question=row.question,
         question_key=trajectory.query_key,
-        scores=StageScores(answer=row.scores[0] if row.scores else None),
+        scores=last_score(parsed.stages, row.scores[0] if row.scores else None),
+        true=no_scores(parsed.stages),
         mean=row.scores[0] if row.scores else None,
         valid=not row.failure,
         ending=row.ending,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from rubricem_env.domain.base import Frozen, Stage
+from rubricem_env.domain.base import Frozen, StageName
 from rubricem_viewer.api.trajectories import Sort
 
 MAX_SIZE = 200
@@ -44,7 +44,7 @@ class RolloutFilter(PageFilter):
     step_to: StepBound = None
     ending: Annotated[str, Field(max_length=40)] = ""
     valid: bool | None = None
-    stage: Stage | None = None
+    stage: StageName | None = None
     """Whose score the bounds and the order speak of; the mean without one."""
     score_from: ScoreBound = None
     score_to: ScoreBound = None

@@ -18,9 +18,12 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> Group
 
     Raises:
         NotThereError: there is none of that id.
+        UnknownStageError: `sort` is none of these.
     """
     record = run.record
     with record.lock:
+        if sort not in ("attempt", "mean"):
+            record.position(sort)
         number = record.find_group(group_id)
         group = record.read_group(number)
         rows = record.table.of_group(number).tolist()
@@ -40,7 +43,7 @@ def view_group(run: RunFolder, group_id: str, *, sort: str = "attempt") -> Group
         rollouts=tuple(
             GroupRollout(
                 row=row,
-                advantages=stage_scores(entry.advantages or (None,) * len(parsed.stages)),
+                advantages=stage_scores(parsed.stages, entry.advantages or (None,) * len(parsed.stages)),
                 trained=entry.trained,
                 opening=parsed.stage_text(parsed.stages[0])[:OPENING_CHARS],
                 answer=(parsed.answer or "")[:ANSWER_CHARS],

@@ -9,7 +9,7 @@ from rubricem_viewer.api.lessons import LessonUse
 from rubricem_viewer.api.scores import StageScores
 from rubricem_viewer.record_reader import RunRecordReader
 from rubricem_viewer.rollout_table import mean_of
-from rubricem_viewer.shown_numbers import stage_scores
+from rubricem_viewer.shown_numbers import no_scores, stage_scores
 
 
 def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[LessonUse], StageScores, int]:
@@ -39,15 +39,16 @@ def find_uses(record: RunRecordReader, item: int, *, key: str) -> tuple[list[Les
                 question_key=group.query_key,
                 own_question=group.query_key == key,
                 similarity=shown.similarity,
-                scores=stage_scores(scores.tolist()),
-                before=stage_scores(other.tolist()) if other is not None else StageScores(),
+                scores=stage_scores(record.stages, scores.tolist()),
+                before=stage_scores(record.stages, other.tolist()) if other is not None else no_scores(record.stages),
             )
         )
-    return uses, stage_scores(mean_of(np.array(gains).reshape(-1, 4), axis=0).tolist()), len(gains)
+    gain = mean_of(np.array(gains).reshape(-1, len(record.stages)), axis=0)
+    return uses, stage_scores(record.stages, gain.tolist()), len(gains)
 
 
 def _means(record: RunRecordReader, group: int, *, attempts: Sequence[int] | None = None) -> npt.NDArray[np.float64]:
-    """Four numbers, a stage each, of these attempts or all; NaN where there is no score."""
+    """A number for each stage, of these attempts or all; NaN where there is no score."""
     rows = record.table.of_group(group)
     if attempts is not None:
         rows = rows[np.isin(record.table.rows["attempt"][rows], attempts)]

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from rubricem_env.domain.base import STAGES, Frozen
+from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_records.rollouts.run_record import RECORD_VERSION, Header
@@ -29,6 +29,8 @@ class LineSpan(NamedTuple):
 
 class LineFollower(Generic[LineT]):
     """One file. A line that cannot be read is passed over and counted; the last line counts once it ends.
+
+    The lines are validated with the header as their context.
 
     The first line of an index tells the recording; a log without one is read anew where it has become shorter.
     """
@@ -77,7 +79,8 @@ class LineFollower(Generic[LineT]):
         lines = []
         for line in content.splitlines(keepends=True):
             try:
-                lines.append((LineSpan(at, len(line) - 1), self._kind.model_validate_json(line)))
+                read = self._kind.model_validate_json(line, context=self.header)
+                lines.append((LineSpan(at, len(line) - 1), read))
             except ValidationError:
                 self.damaged += 1
             at += len(line)
@@ -93,11 +96,6 @@ class LineFollower(Generic[LineT]):
             raise FileFormatError(
                 f"{self.path} was recorded by another release (format {header.record}; this one reads format "
                 f"{RECORD_VERSION}). {way_out}."
-            )
-        if header.stages != STAGES:
-            raise FileFormatError(
-                f"{self.path} has the stages {', '.join(header.stages)}; the viewer shows the stages of deep research "
-                "alone. `rubricem export atif` writes the attempts of this run."
             )
         if header == self.header:
             return False

@@ -5,11 +5,15 @@ import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationInfo, field_validator
 
+from rubricem_env.domain.base import STAGES
+from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_records.files.packed_lines import PACKED, unpack_line
 from rubricem_records.rollouts.run_record import (
@@ -19,41 +23,43 @@ from rubricem_records.rollouts.run_record import (
     Entry,
     GroupEntry,
     GroupHead,
-    Number,
+    Header,
     RolloutEntry,
     RolloutHead,
+    StageNumbers,
 )
 from rubricem_viewer.line_follower import LineFollower, read_bytes
-from rubricem_viewer.refusals import NotThereError
+from rubricem_viewer.refusals import NotThereError, UnknownStageError
 from rubricem_viewer.rollout_table import RolloutTable
 
 _LINES = re.compile(rb"(?:.*\n){1,400}")
 """As many as are read at once."""
 
-_FourNumbers = tuple[Number, Number, Number, Number]
-
 
 class ShownHead(RolloutHead):
-    """The head of a rollout of four stages, which the columns of the page hold; others count as damaged lines."""
+    """The head of a rollout with a number for each stage of the record; others count as damaged lines."""
 
-    scores: _FourNumbers
-    true: _FourNumbers
+    @field_validator("scores", "true")
+    @classmethod
+    def _fits_the_stages(cls, numbers: StageNumbers, info: ValidationInfo) -> StageNumbers:
+        if isinstance(info.context, Header) and len(numbers) != len(info.context.stages):
+            raise ValueError(f"{len(numbers)} numbers for {len(info.context.stages)} stages")
+        return numbers
 
 
-_WRITTEN: dict[Any, str] = {
-    int: r"(\d{1,15})",
-    bool: "(true|false)",
-    str: '("[a-z_]*")',
-    _FourNumbers: r"\[({0},{0},{0},{0})\]".format(r"[-.\dnul]{1,25}"),
-}
+_NUMBER = r"[-.\dnul]{1,25}"
+
+_WRITTEN: dict[Any, str] = {int: r"(\d{1,15})", bool: "(true|false)", str: '("[a-z_]*")'}
 
 _HEAD_FIELDS = ShownHead.model_fields
 
-_HEAD_LINE = re.compile(
-    rb"(?m)^{%b}\n"
-    % ",".join(f'"{name}":{_WRITTEN[field.annotation]}' for name, field in _HEAD_FIELDS.items()).encode()
-)
-"""A line of the index as the recorder writes nearly all; others are read one by one."""
+
+@cache
+def _head_line(num_stages: int) -> re.Pattern[bytes]:
+    """A line of the index as the recorder writes nearly all; others are read one by one."""
+    numbers = rf"\[({','.join([_NUMBER] * num_stages)})\]"
+    fields = (f'"{name}":{_WRITTEN.get(field.annotation, numbers)}' for name, field in _HEAD_FIELDS.items())
+    return re.compile(rb"(?m)^{%b}\n" % ",".join(fields).encode())
 
 
 class RunRecordReader:
@@ -68,7 +74,10 @@ class RunRecordReader:
         self._forget()
 
     def _forget(self) -> None:
-        self.table = RolloutTable()
+        header = self._rollout_index.header
+        self.stages: tuple[str, ...] = header.stages if header else STAGES
+        """The names of the stages that the record has scores of."""
+        self.table = RolloutTable(len(self.stages))
         self.groups: list[GroupHead] = []
         self.questions: dict[str, str] = {}
         """The text of each by key; the text is that of the index, which may be truncated."""
@@ -90,7 +99,8 @@ class RunRecordReader:
             # Rollouts first: the group of each was written before it.
             rollouts, has_new_rollouts = self._rollout_index.read_content()
             groups, has_new_groups = self._group_index.read()
-            if has_new_rollouts or has_new_groups:
+            header = self._rollout_index.header
+            if has_new_rollouts or has_new_groups or (header and header.stages != self.stages):
                 self._forget()
             for _, group in groups:
                 question = self.questions.setdefault(group.query_key, group.question)
@@ -98,6 +108,16 @@ class RunRecordReader:
                 is_same = question == group.question
                 self.groups.append(group if is_same else group.model_copy(update={"question": question}))
             self._take(rollouts)
+
+    def position(self, stage: str) -> int:
+        """The index of a stage in the order.
+
+        Raises:
+            UnknownStageError: the record has no such stage.
+        """
+        if stage not in self.stages:
+            raise UnknownStageError(f"this run has no stage {stage[:40]!r}; its stages are {', '.join(self.stages)}.")
+        return self.stages.index(stage)
 
     def find_group(self, group_id: str) -> int:
         """The number of a group.
@@ -130,9 +150,21 @@ class RunRecordReader:
         return self._read(GROUPS, GroupEntry, row.at, row.size)
 
     def read_rollout(self, row: int) -> RolloutEntry:
-        """A rollout whole, from its file."""
+        """A rollout whole, from its file.
+
+        Raises:
+            FileFormatError: the line cannot be read, or has other stages than the record.
+        """
         fields = self.table.rows[row]
-        return self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
+        entry = self._read(ROLLOUTS, RolloutEntry, int(fields["at"]), int(fields["size"]))
+        named = entry.rollout.trajectory.scaffold.names, entry.judged.judgement.stages
+        numbered = [numbers for numbers in (entry.true, entry.returns, entry.advantages) if numbers is not None]
+        if named != (self.stages,) * 2 or any(len(numbers) != len(self.stages) for numbers in numbered):
+            raise FileFormatError(
+                f"an attempt of {self._folder} has other stages than its record, which names "
+                f"{', '.join(self.stages)}. Remove the folder to look at the rest of the run."
+            )
+        return entry
 
     def questions_with(self, text: str) -> set[str]:
         """The keys of the questions that contain the text, in capitals or not."""
@@ -163,7 +195,7 @@ class RunRecordReader:
 
     def _columns(self, lines: bytes) -> dict[str, Sequence[Any]]:
         """The fields of heads by name; all lines at once, unless one of them is written in another way."""
-        written = _HEAD_LINE.findall(lines)
+        written = _head_line(len(self.stages)).findall(lines)
         if len(written) == lines.count(b"\n"):
             with suppress(ValueError):
                 columns = [json.loads(b"[%b]" % b",".join(column)) for column in zip(*written, strict=True)]

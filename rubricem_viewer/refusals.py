@@ -7,5 +7,9 @@ class NotThereError(UsageError):
     """There is no such run, trajectory, question, item or example."""
 
 
+class UnknownStageError(UsageError):
+    """A request names a stage that the run does not have."""
+
+
 class UnreadableRunError(BoundaryError):
     """The folder of a run holds what no release has written."""

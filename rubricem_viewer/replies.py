@@ -8,9 +8,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from rubricem_env.domain.base import Frozen
-from rubricem_viewer.refusals import NotThereError
+from rubricem_viewer.refusals import NotThereError, UnknownStageError
 
 JSON = "application/json"
+_STATUS = {NotThereError: 404, UnknownStageError: 422}
 
 
 def answer(request: Request, model: Frozen) -> Response:
@@ -34,4 +35,4 @@ async def tell(request: Request, error: Exception) -> Response:
         return problem(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     if isinstance(error, HTTPException):
         return problem(error.status_code, f"{request.url.path[:200]}: {error.detail}")
-    return problem(404 if isinstance(error, NotThereError) else 409, str(error))
+    return problem(next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 409), str(error))

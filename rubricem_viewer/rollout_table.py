@@ -15,30 +15,33 @@ Rows = npt.NDArray[np.intp]
 
 FloatT = TypeVar("FloatT", np.float32, np.float64)
 
-_ROW = np.dtype(
-    [
-        *((name, np.int64) for name in ("at", "size", "step", "place", "attempt", "calls", "tokens", "violations")),
-        *(("group", np.int32), ("ending", np.int32), ("valid", np.bool_)),
-        *(("scores", np.float32, 4), ("true", np.float32, 4)),
-    ]
-)
+
+def _row_of(num_stages: int) -> np.dtype[np.void]:
+    return np.dtype(
+        [
+            *((name, np.int64) for name in ("at", "size", "step", "place", "attempt", "calls", "tokens", "violations")),
+            *(("group", np.int32), ("ending", np.int32), ("valid", np.bool_)),
+            *(("scores", np.float32, (num_stages,)), ("true", np.float32, (num_stages,))),
+        ]
+    )
 
 
 class RolloutTable:
     """Rows in the order of the record. Not thread-safe: the record holds a lock."""
 
-    def __init__(self) -> None:
-        self.rows: npt.NDArray[np.void] = np.zeros(0, dtype=_ROW)
+    def __init__(self, num_stages: int) -> None:
+        self._row = _row_of(num_stages)
+        self.rows: npt.NDArray[np.void] = np.zeros(0, dtype=self._row)
         self.endings: list[str] = []
         """All that have occurred; a row holds the index of its own."""
 
     def make_rows(self, columns: Mapping[str, Sequence[Any]]) -> npt.NDArray[np.void]:
         """Rows of the fields of `RolloutHead`, still without their groups."""
         self.endings += [ending for ending in dict.fromkeys(columns["ending"]) if ending not in self.endings]
-        rows = np.zeros(len(columns["ending"]), dtype=_ROW)
-        for name in columns.keys() & set(_ROW.names or ()) - {"ending"}:
+        rows = np.zeros(len(columns["ending"]), dtype=self._row)
+        for name in columns.keys() & set(self._row.names or ()) - {"ending"}:
             # None becomes NaN.
-            rows[name] = np.array(columns[name], dtype=_ROW[name].base).reshape(rows[name].shape)
+            rows[name] = np.array(columns[name], dtype=self._row[name].base).reshape(rows[name].shape)
         rows["ending"] = [self.endings.index(ending) for ending in columns["ending"]]
         return rows
 
@@ -47,13 +50,13 @@ class RolloutTable:
         members = np.flatnonzero(self.rows["group"] == group)
         return members[np.argsort(self.rows["attempt"][members], kind="stable")]
 
-    def select(self, wanted: RolloutFilter, among: npt.NDArray[np.bool_] | None = None) -> Rows:
+    def select(self, wanted: RolloutFilter, stage: int | None, among: npt.NDArray[np.bool_] | None = None) -> Rows:
         """The numbers of the rows that pass, in the requested order; rows without a score come last by score.
 
-        `among` tells which rows may pass.
+        `stage` is the position of the one whose score counts, or the mean does; `among` tells which rows may pass.
         """
         rows = self.rows
-        value = mean_of(rows["scores"]) if wanted.stage is None else rows["scores"][:, wanted.stage.position]
+        value = mean_of(rows["scores"]) if stage is None else rows["scores"][:, stage]
         mask = np.ones(len(rows), dtype=bool) if among is None else among.copy()
         if wanted.valid is not None:
             mask &= rows["valid"] == wanted.valid

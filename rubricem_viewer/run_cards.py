@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import RubricEMError, boundary
 from rubricem_records.evaluations.manifest import judge_model, read_manifest
 from rubricem_records.evaluations.names import agent_name
@@ -13,15 +14,12 @@ from rubricem_records.runs.recorded_run import RecordedRun
 from rubricem_records.runs.trainer_errors import read_failure
 from rubricem_viewer.ablation import load_ablation
 from rubricem_viewer.api.runs import RunCard, RunDetail, Standing
-from rubricem_viewer.api.scores import StageScores
 from rubricem_viewer.refusals import UnreadableRunError
 from rubricem_viewer.run_folder import RunFolder, stored_scores
-from rubricem_viewer.shown_numbers import number_or_none
+from rubricem_viewer.shown_numbers import last_score, no_scores, number_or_none
 
 PATIENCE = 120.0
 """Seconds without a line after which a run counts as stale, or four of its steps."""
-
-_EMPTY = StageScores()
 
 
 def make_card(run: RunFolder) -> RunCard:
@@ -32,7 +30,7 @@ def make_card(run: RunFolder) -> RunCard:
                 return _evaluation_card(run)
             return _ablation_card(run) if run.kind == "ablation" else _training_card(run)
     except RubricEMError as problem:
-        return _card(run, "unreadable", problem=str(problem))
+        return _card(run, "unreadable", scores=no_scores(STAGES), problem=str(problem))
 
 
 def make_detail(run: RunFolder, card: RunCard, notes: Sequence[str] = ()) -> RunDetail:
@@ -51,6 +49,7 @@ def _training_card(run: RunFolder) -> RunCard:
     read = run.read()
     last = read.log.steps[-1] if read.log.steps else None
     evaluation = read.log.evaluations[-1] if read.log.evaluations else None
+    stages = run.record.stages if run.record.groups else read.stages
     failure = read_failure(run.folder)
     return _card(
         run,
@@ -60,9 +59,7 @@ def _training_card(run: RunFolder) -> RunCard:
         title=read.title,
         step=last.step if last else 0,
         steps=_planned(read),
-        scores=StageScores(**{name: evaluation.held_out.get(name) for name in StageScores.model_fields})
-        if evaluation
-        else _EMPTY,
+        scores={stage: evaluation.held_out.get(stage) if evaluation else None for stage in stages},
         scored_at=evaluation.step if evaluation else None,
         scored_by=evaluation.by if evaluation else "truth",
         lessons=last.bank if last else 0,
@@ -106,7 +103,7 @@ def _evaluation_card(run: RunFolder) -> RunCard:
         + (f", judged by {judge}" if judge != NO_JUDGE else ""),
         step=answered,
         steps=expected,
-        scores=StageScores(answer=number_or_none(scores.headline.score)) if scores and scores.judges else _EMPTY,
+        scores=last_score(STAGES, number_or_none(scores.headline.score) if scores and scores.judges else None),
         seconds=round(sum(row.seconds for row in rows), 1),
         dollars=round(scores.dollars if scores else sum(row.dollars for row in rows), 4),
         recorded=len(rows),
@@ -122,7 +119,7 @@ def _ablation_card(run: RunFolder) -> RunCard:
         title=f"The ablation: {len(ablation.results)} recipes, {len(ablation.results[0].seeds)} seeds",
         step=ablation.steps,
         steps=ablation.steps,
-        scores=StageScores(answer=number_or_none(best.answer.mean)),
+        scores=last_score(STAGES, number_or_none(best.answer.mean)),
         scored_at=ablation.steps,
         seconds=round(sum(result.seconds * len(result.seeds) for result in ablation.results), 1),
     )

@@ -24,7 +24,8 @@ def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> 
     if entry.tokens is None:
         return TokenPage(total=0, offset=0, prompt_length=0, texts=(), stages=(), logprobs=(), advantages=())
     ids, stages, logprobs = (column[offset : offset + limit].tolist() for column in entry.tokens.unpack())
-    credit = (*(entry.advantages or (None,) * 4), None)
+    advantages = entry.advantages or (None,) * len(run.record.stages)
+    credit = (*advantages, None)
     return TokenPage(
         total=entry.tokens.length,
         offset=offset,
@@ -34,7 +35,7 @@ def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> 
         logprobs=tuple(
             round(logprob, 3) if stage >= 0 else None for logprob, stage in zip(logprobs, stages, strict=True)
         ),
-        advantages=tuple(credit[stage] if -1 <= stage < 4 else None for stage in stages),
+        advantages=tuple(credit[stage] if -1 <= stage < len(advantages) else None for stage in stages),
     )
 
 

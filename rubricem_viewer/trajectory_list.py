@@ -11,10 +11,15 @@ from rubricem_viewer.trajectory_rows import make_row, seen_lessons
 
 
 def list_trajectories(run: RunFolder, wanted: RolloutFilter) -> TrajectoryPage:
-    """A page of the trajectories that pass."""
+    """A page of the trajectories that pass.
+
+    Raises:
+        UnknownStageError: the run has no such stage.
+    """
     record = run.record
     with record.lock:
-        matched = record.table.select(wanted, _wanted_rows(record, wanted))
+        stage = record.position(wanted.stage) if wanted.stage is not None else None
+        matched = record.table.select(wanted, stage, _wanted_rows(record, wanted))
         steps = record.table.rows["step"]
         return TrajectoryPage(
             total=len(steps),

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from rubricem_env.scaffold.claims import unfounded_claims
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_env.scaffold.violation import STRICT
+from rubricem_env.scaffold.violation import strict_codes
 from rubricem_viewer.api.trajectories import Passage, TrajectoryRow, TrajectoryView, ViolationView
 from rubricem_viewer.element_segments import cut_trajectory
 from rubricem_viewer.elements import make_elements
@@ -38,13 +38,14 @@ def _begin(policy_pieces: Sequence[PolicyPiece], start: int) -> Passage | None:
 
 
 def _violations(parsed: ParsedTrajectory, policy_pieces: Sequence[PolicyPiece]) -> tuple[ViolationView, ...]:
+    strict = strict_codes(parsed.scaffold)
     starts = [0, *accumulate(len(turn.text) for turn in parsed.turns)]
     return tuple(
         ViolationView(
             code=violation.code.value,
             turn=violation.turn,
             message=violation.message,
-            strict=violation.code in STRICT,
+            strict=violation.code in strict,
             passage=_begin(policy_pieces, starts[violation.turn - 1] + violation.start)
             if 0 < violation.turn <= len(starts)
             else None,

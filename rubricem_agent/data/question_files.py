@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.data.base import TeacherTask
 from rubricem_agent.data.question_rows import almanac_question, query_in
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import most_read_whole, read_lines, validating
 from rubricem_env.domain.trajectory import Query
@@ -80,8 +81,8 @@ def _read_up_to(read: Callable[[int], bytes], most: int, path: Path) -> bytes:
 _WAY_OUT = "Make it with: rubricem data prepare SOURCE -o FILE"
 
 
-def read_training_set(path: Path) -> tuple[Query, ...]:
-    """The questions of a file, in its order.
+def read_training_set(path: Path, last: str = Stage.ANSWER) -> tuple[Query, ...]:
+    """The questions of a file, in its order; their rubrics judge the last stage, which has the answer.
 
     Raises:
         FileFormatError: it cannot be read, a line is no `Query` or has no rubrics, or a question stands twice.
@@ -94,7 +95,8 @@ def read_training_set(path: Path) -> tuple[Query, ...]:
             raise FileFormatError(f"{where}: the question has no persistent rubrics. {_WAY_OUT}")
         if query.key in queries:
             raise FileFormatError(f"{where}: the question stands there already. {_WAY_OUT}")
-        queries[query.key] = query
+        judged = tuple(rubric.model_copy(update={"stage": last}) for rubric in query.rubrics)
+        queries[query.key] = query.model_copy(update={"rubrics": judged})
     if not queries:
         raise FileFormatError(f"{path} holds no question. {_WAY_OUT}")
     return tuple(queries.values())

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from rubricem_env.domain.base import Count, Frozen, Text
 from rubricem_env.domain.errors import ConfigError
@@ -52,7 +52,7 @@ class StageGuide(Frozen):
 class StageSet(Frozen):
     """A task in stages: how its texts are read, how its stages are judged and credited, what its models are told."""
 
-    scaffold: Scaffold
+    scaffold: Annotated[Scaffold, AfterValidator(same_scaffold)]
     guides: tuple[StageGuide, ...]
     """One for each stage."""
     matrix: Matrix
@@ -113,7 +113,7 @@ def stage_set_of(described: Mapping[str, Any], prompts: Mapping[str, str]) -> St
     rows = [dict(row) for row in described.get("stages", ())]
     fields = {name: value for name, value in described.items() if name in _SCAFFOLD}
     fields["stages"] = tuple({name: value for name, value in row.items() if name in _FORM} for row in rows)
-    scaffold = same_scaffold(Scaffold.model_validate(fields))
+    scaffold = Scaffold.model_validate(fields)
     guides = tuple(
         StageGuide.model_validate(
             {
@@ -151,6 +151,11 @@ def _extent(scaffold: Scaffold, form: StageForm) -> str:
 def _shipped() -> dict[str, Path]:
     folder = Path(str(resources.files("rubricem_env").joinpath("stage_sets")))
     return {entry.name: entry for entry in sorted(folder.iterdir()) if entry.joinpath(STAGES_FILE).is_file()}
+
+
+def is_shipped(source: str) -> bool:
+    """Whether a set comes with the package, so that every installation has it."""
+    return source in _shipped()
 
 
 def stage_set_folder(source: str) -> Path:

@@ -15,9 +15,9 @@ complete lines only. The index is written after what it points to. Nothing here 
 
 from typing import Annotated, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from rubricem_env.domain.base import STAGES, Frozen, Text
+from rubricem_env.domain.base import MAX_STAGES, STAGES, Frozen, StageName, Text
 from rubricem_env.domain.judgement import Rubric
 from rubricem_env.judge.judgements import RolloutJudgement
 from rubricem_env.judge.rubrics.rubric_set import ActiveRubric, RetiredRubric
@@ -43,6 +43,16 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 Number = float | None
 
+
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"two stages have one name in {', '.join(names)}")
+    return names
+
+
+StageNames = Annotated[tuple[StageName, ...], Field(min_length=1, max_length=MAX_STAGES), AfterValidator(_distinct)]
+"""The names of all stages, in order."""
+
 StageNumbers = tuple[Number, ...]
 """A number for each stage."""
 
@@ -58,7 +68,7 @@ class Header(Frozen):
     """The name of this recording; every resume gives it another one."""
     embedder: Text = ""
     """The name of the embedder that the lessons' vectors come from."""
-    stages: tuple[Text, ...] = STAGES
+    stages: StageNames = STAGES
     """The names of the stages that each rollout has scores of."""
 
     def line(self) -> str:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, ValidationError
 
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.inputs import read_text, validating
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_records.runs.run_log import RunLog, answers_by_step
 
 SHIPPED = Path(__file__).parent / "expected"
@@ -31,6 +32,7 @@ class DecisiveSettings(Frozen):
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=False)
 
+    scaffold: str = DEEP_RESEARCH.name
     policy: str
     data: str | None = None
     questions_per_step: int

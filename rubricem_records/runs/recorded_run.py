@@ -4,12 +4,17 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError
+from rubricem_records.rollouts.run_record import StageNames
 from rubricem_records.runs.recipes import KNOWN, Recipe
 from rubricem_records.runs.run_log import RunLog, read_log
 from rubricem_records.runs.run_settings import SETTINGS_FILE
+
+_NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(StageNames)
 
 
 class RecordedRun(NamedTuple):
@@ -30,6 +35,17 @@ class RecordedRun(NamedTuple):
     def title(self) -> str:
         recipe = self._known_recipe
         return recipe.title if recipe else "a training run"
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of its stages as the log has them; those of deep research where it has no others."""
+        judged = [name for line in self.log.steps[-1:] for name in line.judged]
+        held_out = [name for line in self.log.evaluations[-1:] for name in line.held_out]
+        names = tuple(dict.fromkeys([*judged, *held_out]))
+        try:
+            return STAGES if {*names} <= {*STAGES} else _NAMES.validate_python(names)
+        except ValidationError:
+            return STAGES
 
     @property
     def _known_recipe(self) -> Recipe | None:

@@ -19,7 +19,7 @@ only a question on the bank (`text`) and a filter (`q`) need escaping.
     GET  /runs/{run}/trajectories/{id}            TrajectoryView   ?from_element=0
     GET  /runs/{run}/trajectories/{id}/elements/{index}?offset=0   ElementText
     GET  /runs/{run}/trajectories/{id}/tokens?offset=0&limit=2000  TokenPage
-    GET  /runs/{run}/groups/{group}               GroupView     ?sort=attempt|mean|plan|research|review|answer
+    GET  /runs/{run}/groups/{group}               GroupView     ?sort=attempt|mean|STAGE
     GET  /runs/{run}/questions?page=1&size=50&q=  QuestionPage
     GET  /runs/{run}/questions/{question}         RubricHistory
     GET  /runs/{run}/bank?page=1&size=50&q=&status=active   BankPage

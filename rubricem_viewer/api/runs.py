@@ -31,8 +31,8 @@ class RunCard(Frozen):
     """The last step; answered examples of an evaluation."""
     steps: int | None = None
     """The number of steps of the whole plan; null where it is unknown."""
-    scores: StageScores = StageScores()
-    """Held-out quality at the last evaluation; an evaluation has its number under `answer`."""
+    scores: StageScores
+    """Held-out quality at the last evaluation; an evaluation has the number of its answers under the last stage."""
     scored_by: ScoredBy = "truth"
     scored_at: int | None = None
     """The step of that evaluation."""

@@ -1,6 +1,8 @@
 """What the server says of a trajectory: its row, its elements, its stages and its tokens."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.judgement import Rubric, RubricScore
@@ -27,7 +29,7 @@ class TrajectoryRow(Frozen):
     """The scores by the judge."""
     mean: float | None
     """The mean of the stages that have a score."""
-    true: StageScores = StageScores()
+    true: StageScores
     """The true quality, where the world knows it."""
     valid: bool
     """Whether the episode and its judgement count."""
@@ -74,10 +76,10 @@ class SnippetView(Frozen):
 
 
 class SectionView(Frozen):
-    """A part of a plan or a review."""
+    """A part of a block, such as the goal of a plan."""
 
     name: Text
-    """deep_analysis, rubric, research_plan, rubric_review, writing_plan."""
+    """Its tag, such as `deep_analysis`."""
     text: Text
     start: int
     """The start in the element's text."""
@@ -85,7 +87,18 @@ class SectionView(Frozen):
 
 
 ElementKind = Literal[
-    "prompt", "think", "plan", "call", "result", "notice", "state_evaluation", "review", "answer", "text", "cut"
+    "prompt",
+    "think",
+    "plan",
+    "call",
+    "result",
+    "notice",
+    "state_evaluation",
+    "review",
+    "answer",
+    "block",
+    "text",
+    "cut",
 ]
 
 
@@ -94,8 +107,10 @@ class Element(Frozen):
 
     index: int
     kind: ElementKind
+    name: Annotated[Text, Field(exclude_if=lambda name: not name)] = ""
+    """The tag of a `block`, which is none of the blocks of deep research; absent elsewhere."""
     stage: Text
-    """plan, research, review, answer; empty for the prompt."""
+    """The name of its stage, such as `research`; empty for the prompt."""
     turn: int
     """The number of the turn, from 1; 0 for the prompt."""
     text: Text

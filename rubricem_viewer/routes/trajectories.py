@@ -1,9 +1,10 @@
 """The routes of trajectories, groups and questions."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from rubricem_env.domain.base import StageName
 from rubricem_viewer.attempt_view import view_attempt, view_element
 from rubricem_viewer.filters import PageFilter, RolloutFilter
 from rubricem_viewer.group_view import view_group
@@ -15,8 +16,6 @@ from rubricem_viewer.token_page import list_tokens
 from rubricem_viewer.trajectory_list import list_trajectories
 
 trajectory_routes = APIRouter(prefix="/runs/{run}")
-
-GroupSort = Literal["attempt", "mean", "plan", "research", "review", "answer"]
 
 Offset = Annotated[int, Query(ge=0, le=2**31 - 1)]
 
@@ -48,7 +47,7 @@ def show_tokens(
 
 
 @trajectory_routes.get("/groups/{group}")
-def show_group(request: Request, run: Recorded, group: str, sort: GroupSort = "attempt") -> Response:
+def show_group(request: Request, run: Recorded, group: str, sort: StageName = "attempt") -> Response:
     return answer(request, view_group(run, group, sort=sort))
 
 

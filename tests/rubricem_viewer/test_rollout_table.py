@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from rubricem_env.domain.base import Stage
-from rubricem_records.rollouts.run_record import GroupHead
+from rubricem_records.rollouts.run_record import GroupHead, Header
 from rubricem_viewer.filters import RolloutFilter
 from rubricem_viewer.record_reader import RunRecordReader, ShownHead
 from rubricem_viewer.rollout_table import RolloutTable
@@ -33,7 +33,7 @@ HEAD = st.builds(
 
 
 def table_of(heads):
-    table = RolloutTable()
+    table = RolloutTable(4)
     for start in range(0, len(heads), 50):
         part = heads[start : start + 50]
         rows = table.make_rows({name: [getattr(head, name) for head in part] for name in ShownHead.model_fields})
@@ -48,7 +48,7 @@ def table_of(heads):
 def test_a_filter_finds_the_rows_that_a_loop_finds(heads, step, ending, valid):
     wanted = RolloutFilter(step_from=step, ending=ending, valid=valid, stage=Stage.REVIEW, score_from=0.25, sort="best")
 
-    found = table_of(heads).select(wanted).tolist()
+    found = table_of(heads).select(wanted, Stage.REVIEW.position).tolist()
 
     passing = [
         number
@@ -111,7 +111,7 @@ LONG = "9" * 24
 )
 def test_a_line_counts_among_others_where_it_counts_by_itself(tmp_path, line):
     try:
-        expected = [ShownHead.model_validate_json(line)]
+        expected = [ShownHead.model_validate_json(line, context=Header(record=2, name="a"))]
     except ValidationError:
         expected = []
     write_index(tmp_path, "groups", [group(1)])

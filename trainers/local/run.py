@@ -1,7 +1,7 @@
 """A local run: its components, made from its settings."""
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -114,8 +114,8 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
         limited = spread_over(held_out, config.held_out_limit)
         return train, limited, {query.key: question for query, question in asked}
     last = config.stage_set.scaffold.last
-    train = {query.key: query for query in _judged_at(last, read_training_set(config.data))}
-    held_out = _judged_at(last, read_training_set(config.held_out_data) if config.held_out_data else ())
+    train = {query.key: query for query in read_training_set(config.data, last)}
+    held_out = read_training_set(config.held_out_data, last) if config.held_out_data else ()
     shared = [query.question for query in held_out if query.key in train]
     if shared:
         raise ConfigError(
@@ -123,16 +123,6 @@ def read_run_questions(config: LocalConfig) -> tuple[dict[str, Query], tuple[Que
             "a policy is evaluated on questions that it was not trained on. Remove them from one of the two."
         )
     return train, spread_over(held_out, config.held_out_limit), {}
-
-
-def _judged_at(last: str, queries: Iterable[Query]) -> tuple[Query, ...]:
-    """The questions, with the rubrics of their data set at the last stage, which has the answer."""
-    return tuple(
-        query.model_copy(
-            update={"rubrics": tuple(rubric.model_copy(update={"stage": last}) for rubric in query.rubrics)}
-        )
-        for query in queries
-    )
 
 
 def _world_questions(config: LocalConfig) -> list[tuple[Query, WorldQuestion]]:

@@ -18,7 +18,6 @@ from rubricem_agent.learn.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from rubricem_agent.learn.credit import PAPER_MATRIX
 from rubricem_agent.learn.deferred import Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.snapshot import save_snapshot
@@ -45,12 +44,14 @@ def identity_of(config: Any, settings: VerlSettings) -> dict[str, Any]:
 
     The curriculum checks that the questions are the same.
     """
+    stages = settings.stage_set
     return {
         "data.train_batch_size": config.data.train_batch_size,
         "rows": ROWS,
         "rubricem.window": settings.window,
         "rubricem.repeats": settings.repeats,
-        "rubricem.matrix": [list(row) for row in settings.matrix or PAPER_MATRIX],
+        "rubricem.scaffold": f"{stages.name} ({', '.join(stages.scaffold.names)})",
+        "rubricem.matrix": [list(row) for row in settings.matrix or stages.matrix],
         "rubricem.credit": settings.credit,
         "rubricem.meta_policy": settings.meta_policy,
         "rubricem.seed": settings.seed,

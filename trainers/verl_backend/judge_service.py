@@ -98,11 +98,14 @@ class JudgeService(SharedLimits):
         self.tokenizer = load_tokenizer(model)
         self._truth = load_training_questions(settings)[1]
         judge, self._reflection_judge = _judges(settings, self._truth)
-        self.judge = StepJudge(judge, RubricBuffer(), settings=settings.judge.settings)
-        self.bank = build_bank(settings.bank)
-        self._prompts = read_agent_prompts(settings.prompts)
+        self._stages = stages = settings.stage_set
+        self.judge = StepJudge(judge, RubricBuffer(), settings=settings.judge.settings, stage_set=stages)
+        self.bank = build_bank(settings.bank, stages.scaffold)
+        self._prompts = read_agent_prompts(settings.prompts, stages)
         self._prompt_hashes = prompt_hashes(settings, settings.judge)
-        self._injector = build_injector(settings.bank, self.tokenizer.count, prompts=self._prompts)
+        self._injector = build_injector(
+            settings.bank, self.tokenizer.count, prompts=self._prompts, scaffold=stages.scaffold
+        )
         self._heavy = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge-service")
         """Prompts, gates and credit are made here, in the order in which they were asked for, beside the event loop."""
         self._groups: dict[str, IncompleteGroup] = {}
@@ -363,7 +366,12 @@ class JudgeService(SharedLimits):
     async def begin_record(self, run: Path, step: int) -> None:
         """Begin to record groups in the run's folder, after `step`."""
         assert self.settings.record is not None, "the trainer asks for a record only where the settings keep one"
-        recorder = RunRecorder(run / RECORD_FOLDER, sampled=self.settings.record, switch="rubricem.record=false")
+        recorder = RunRecorder(
+            run / RECORD_FOLDER,
+            sampled=self.settings.record,
+            switch="rubricem.record=false",
+            stages=self._stages.scaffold.names,
+        )
         await asyncio.to_thread(begin_record, recorder, step, tokenizer=self.tokenizer, bank=self.bank)
         self._recorder = recorder
 
@@ -391,7 +399,8 @@ class JudgeService(SharedLimits):
         except RubricEMError as fault:
             self._fault = self._fault or str(fault)
             rollouts = [rollout.model_copy(update={"failure": rollout.failure or str(fault)}) for rollout in rollouts]
-            lost = RolloutJudgement(judgement=score_trajectory((), (), rubric_scores={}))
+            unscored = score_trajectory((), (), rubric_scores={}, stages=self._stages.scaffold.names)
+            lost = RolloutJudgement(judgement=unscored)
             judged = GroupJudgement(
                 query_key=group.key,
                 step=scheduled.step,
@@ -424,7 +433,7 @@ class JudgeService(SharedLimits):
         group: Group,
         seen: AttemptLessons,
     ) -> tuple[CreditedGroup, list[TokenAdvantages]]:
-        credited = credit_rollouts([rollouts], [judged], settings=self.settings)
+        credited = credit_rollouts([rollouts], [judged], settings=self.settings, stage_set=self._stages)
         (entry,) = credit_groups(
             [group],
             [rollouts],
@@ -446,7 +455,7 @@ class JudgeService(SharedLimits):
 
 def _judges(settings: VerlSettings, truth: Mapping[str, Question]) -> tuple[Judge, ReflectionJudge]:
     if settings.almanac is None:
-        built = build_judge(settings.judge)
+        built = build_judge(settings.judge, stage_set=settings.stage_set)
         return built.judge, built.reflection_judge
     judge = AlmanacJudge(truth.values(), knobs=settings.almanac.knobs, seed=settings.seed)
     return judge, judge
@@ -457,5 +466,8 @@ def _held_out(settings: VerlSettings, truth: Mapping[str, Question]) -> Backgrou
     if held_out is None:
         return None
     seed = derive_seed(settings.seed, "held-out judge")
-    judge = build_judge(held_out.judge).judge if held_out.judge else AlmanacJudge(truth.values(), seed=seed)
+    if held_out.judge:
+        judge: Judge = build_judge(held_out.judge, stage_set=settings.stage_set).judge
+    else:
+        judge = AlmanacJudge(truth.values(), seed=seed)
     return BackgroundAudit(HeldOutAudit(judge, settings=held_out, seed=seed), every=held_out.every)

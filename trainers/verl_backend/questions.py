@@ -20,4 +20,5 @@ def load_training_questions(settings: VerlSettings) -> tuple[dict[str, Query], d
         truth = {query_of(question).key: question for question in questions}
         return {key: query_of(question) for key, question in truth.items()}, truth
     assert settings.questions is not None, "the settings refuse a run without questions"
-    return {query.key: query for query in read_training_set(settings.questions)}, {}
+    last = settings.stage_set.scaffold.last
+    return {query.key: query for query in read_training_set(settings.questions, last)}, {}

@@ -1,7 +1,7 @@
 """What a run on veRL writes: metrics.jsonl and config.json as in the local trainer, and metrics for trackers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,22 @@ def update_metrics(
 
 
 def stage_means(
-    stages: npt.NDArray[np.integer], advantages: np.ndarray, *, entropy: np.ndarray, kl: np.ndarray
+    stages: npt.NDArray[np.integer],
+    advantages: np.ndarray,
+    *,
+    entropy: np.ndarray,
+    kl: np.ndarray,
+    names: Sequence[str] = STAGES,
 ) -> dict[str, dict[str, float]]:
     """Tokens, entropy, KL and share of the advantages' weight, for each stage that has tokens; arrays are (tokens,).
 
-    `kl` is from the reference, by the loss's own estimator; zeros without a reference.
+    `names` are all stages, in order. `kl` is from the reference, by the loss's own estimator; zeros without a
+    reference.
     """
     written = stages != NO_STAGE
     columns = (np.ones_like(kl), entropy, kl, np.zeros_like(kl), np.abs(advantages))
-    sums = [np.bincount(stages[written], column[written], len(STAGES)).tolist() for column in columns]
-    return {name: stage.model_dump(exclude={"clip_share"}) for name, stage in report_by_stage(sums).items()}
+    sums = [np.bincount(stages[written], column[written], len(names)).tolist() for column in columns]
+    return {name: stage.model_dump(exclude={"clip_share"}) for name, stage in report_by_stage(sums, names).items()}
 
 
 def flat_metrics(report: Mapping[str, Any], prefix: str = "rubricem") -> dict[str, float]:

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from rubricem_agent.policy.base import STOP_STRINGS, Opening
+from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_agent.prompting import agent_prompt, read_agent_prompts
@@ -76,7 +76,10 @@ class _EngineConversation(TokenConversation):
     """A conversation whose request id leads to the same server each time, so that its prefix cache is warm."""
 
     def __init__(self, policy: EnginePolicy, opening: Opening, *, temperature: float) -> None:
-        super().__init__(policy.tokenizer, policy.encode_opening(opening), max_length=policy.max_length)
+        super().__init__(
+            policy.tokenizer, policy.encode_opening(opening), max_length=policy.max_length, scaffold=opening.scaffold
+        )
+        self._stops = opening.stops
         self._policy = policy
         self._temperature = temperature
         self._request_id = uuid.uuid4().hex
@@ -97,7 +100,7 @@ class _EngineConversation(TokenConversation):
             "top_k": -1,
             "max_tokens": max_tokens,
             "logprobs": True,
-            "stop": list(STOP_STRINGS),
+            "stop": list(self._stops),
             "include_stop_str_in_output": True,
         }
         with boundary(ModelError, "get a turn from the sampling engine"):
@@ -115,7 +118,7 @@ class _EngineConversation(TokenConversation):
         for token_id, logprob in zip(reply.token_ids, logprobs, strict=True):
             if turn.take(token_id, logprob) is not None:
                 return
-        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(STOP_STRINGS):
+        if len(reply.token_ids) < max_tokens and not turn.text.rstrip().endswith(self._stops):
             turn.end = "stopped"
 
 
@@ -175,7 +178,9 @@ class EpisodeRunner:
     def __init__(self, settings: VerlSettings, *, model: Path, max_length: int, service: Any) -> None:
         """`service` is Ray's handle of the judge service."""
         self._settings = settings
-        self._prompts = read_agent_prompts(settings.prompts)
+        stages = settings.stage_set
+        self._scaffold = stages.scaffold
+        self._prompts = read_agent_prompts(settings.prompts, stages)
         self._service = service
         self._searches: list[PatientSearch] = []
         self._tokenizer = load_tokenizer(model)
@@ -205,6 +210,7 @@ class EpisodeRunner:
                     style=self._settings.style,
                     system=self._settings.system,
                     prompts=self._prompts,
+                    scaffold=self._scaffold,
                 )
                 plain = opening = prompt.opening(scheduled.query)
                 if self._settings.is_guided(index, step=scheduled.step):
@@ -222,7 +228,7 @@ class EpisodeRunner:
                 if self._settings.references.distill_context:
                     trained_opening = self._tokenizer.encode_opening(plain)
         except RubricEMError as failure:
-            episode = Episode(scheduled.query)
+            episode = Episode(scheduled.query, scaffold=self._scaffold)
             episode.abandon()
             rollout = Rollout(
                 trajectory=RolloutTrajectory(episode.trajectory), policy=EnginePolicy.name, failure=str(failure)

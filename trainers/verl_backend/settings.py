@@ -6,6 +6,7 @@ keys, so that each has one key. The values that all our runs share are in config
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from rubricem_agent.learn.collapse import WatchSettings
 from rubricem_env.domain.base import STAGES, PositiveCount
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.settings import Settings
+from rubricem_env.domain.stage_set import StageSet, is_shipped
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.trust.audit import AuditSettings
 from rubricem_env.world.judge import JudgeKnobs
@@ -110,12 +112,25 @@ class VerlSettings(RecipeSettings):
     keeps all, `{every: 10, attempts: 2}` two attempts of each group in every tenth step, false nothing.
     """
 
+    shipped_stages: Annotated[str, Field(exclude=True)] = ""
+    """The stage set of `scaffold` as JSON: a run writes it for its workers on other nodes. Leave it out."""
+
+    @property
+    def stage_set(self) -> StageSet:
+        """The stage set that `scaffold` names, or that the run has shipped.
+
+        Raises:
+            ConfigError: there is none, or it breaks a rule.
+        """
+        return _shipped_set(self.shipped_stages) if self.shipped_stages else super().stage_set
+
     @model_validator(mode="after")
     def _is_complete(self) -> "VerlSettings":
-        if self.stage_set.scaffold.names != STAGES:
+        stages = self.stage_set.scaffold.names
+        if self.almanac is not None and stages != STAGES:
             raise ValueError(
-                f"scaffold is {self.scaffold}, and this backend trains the stages of deep research alone; train it "
-                "with `rubricem train`"
+                f"scaffold is {self.scaffold}, with the stages {', '.join(stages)}, and the questions of the almanac "
+                f"are of the stages {', '.join(STAGES)}. Leave almanac out, and name a file in rubricem.questions"
             )
         if self.credit in _LOCAL_CREDIT:
             raise ValueError(
@@ -149,6 +164,21 @@ def read_section(section: object) -> VerlSettings:
     if not isinstance(section, Mapping):
         raise ConfigError(f"the config has no section `{SECTION}`; start from configs/verl_almanac_cpu.yaml.")
     return read_mapping(section, VerlSettings, where=f"the section {SECTION}")
+
+
+@lru_cache(maxsize=8)
+def _shipped_set(text: str) -> StageSet:
+    return StageSet.model_validate_json(text)
+
+
+def shipped_stages(settings: VerlSettings) -> dict[str, object]:
+    """The keys that bring a stage set of the user's own to nodes that may not have its folder."""
+    own = settings.stage_set
+    if is_shipped(settings.scaffold):
+        return {}
+    # A dollar sign would begin an interpolation.
+    text = own.model_dump_json().replace("$", "\\u0024")
+    return {"shipped_stages": text, "matrix": [list(row) for row in settings.matrix or own.matrix]}
 
 
 def relative_paths(settings: BaseModel, prefix: str = "") -> Iterator[tuple[str, Path]]:

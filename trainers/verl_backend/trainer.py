@@ -60,7 +60,7 @@ from .row_queue import (
     wait_for_groups,
 )
 from .rows import reflection_row
-from .settings import SECTION, read_section, relative_paths
+from .settings import SECTION, read_section, relative_paths, shipped_stages
 from .time_limits import call_with_timeout
 from .transfer_rows import TransferRows, tags_of
 from .verl_names import ASYNC, ESTIMATOR, SEPARATE, SYNC
@@ -323,7 +323,8 @@ class StageTrainer(PPOTrainer):  # type: ignore[misc,unused-ignore]
         if "ref_log_prob" in tokens:
             kl = reference_kl(old, tokens["ref_log_prob"])
         stages = np.concatenate([row.stages for row in self._rows])
-        return stage_means(stages, tokens["advantages"], entropy=tokens["entropy"], kl=kl)
+        of_set = self.settings.stage_set.scaffold.names
+        return stage_means(stages, tokens["advantages"], entropy=tokens["entropy"], kl=kl, names=of_set)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Make one update; none where no rollout of the step has an advantage."""
@@ -414,8 +415,10 @@ def train(config: Any) -> None:
         folder = model_folder(Path(model.path))
         if folder.is_dir():
             model.path = str(folder.absolute())
-        for key, path in relative_paths(read_section(OmegaConf.to_container(section, resolve=True))):
-            OmegaConf.update(section, key, str(path), force_add=True)
+        settings = read_section(OmegaConf.to_container(section, resolve=True))
+        absolute = {key: str(path) for key, path in relative_paths(settings)}
+        for key, value in (absolute | shipped_stages(settings)).items():
+            OmegaConf.update(section, key, value, force_add=True)
         config.algorithm.adv_estimator = ESTIMATOR
     OmegaConf.resolve(config)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))

@@ -1,6 +1,7 @@
 """A folder of runs for the browser.
 
-It has the recorded almanac run twice, with a bank; a run that attacks the page; an evaluation; and an ablation.
+It has the recorded almanac run twice, with a bank; a run that attacks the page; an evaluation; an ablation; and
+runs of other stages than deep research's.
 """
 
 import json
@@ -23,6 +24,8 @@ from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_records.runs.log_lines import EvaluationLine
 from rubricem_records.runs.run_log import RunLog
 from rubricem_viewer.ablation import ABLATION_FILE
+from tests.rubricem_viewer.recorded_stages import record_run
+from tests.scaffolds import EIGHT, ONE, WRITING
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "viewer_run"
 EVIL = (
@@ -54,6 +57,9 @@ def make_runs(folder: Path) -> None:
     make_hostile(folder / "hostile")
     make_evaluation(folder / "evaluation")
     make_ablation(folder / "ablation")
+    for scaffold in (WRITING.scaffold, ONE, EIGHT):
+        (folder / scaffold.name).mkdir()
+        record_run(folder / scaffold.name, scaffold)
 
 
 def make_hostile(folder: Path) -> None:

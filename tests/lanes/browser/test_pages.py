@@ -20,6 +20,18 @@ PAGES = (
     "run/{evaluation}",
     "run/{evaluation}/example/{example}",
     "run/{ablation}",
+    "run/{writing}",
+    "run/{writing}/rollout/1-0-1",
+    "run/{writing}/group/1-0",
+    "compare?run={writing}&run={eight}",
+    "run/{one}",
+    "run/{one}/rollout/1-0-1",
+    "run/{eight}",
+    "run/{eight}/rollouts",
+    "run/{eight}/rollout/1-0-1",
+    "run/{eight}/rollout/1-0-1?as=tokens",
+    "run/{eight}/group/1-0",
+    "run/{eight}/question/k",
 )
 LOOKS = {
     "light and wide": {"scheme": "light", "size": WIDE},
@@ -135,6 +147,29 @@ def test_a_trajectory_shows_its_stages_in_their_order_with_scores_beside_them(at
     assert review.get_by_role("img", name="0 of 2").count() == 1
 
 
+def test_a_run_of_eight_stages_shows_each_in_its_place_and_colour(at):
+    page = at("run/{eight}/rollout/1-0-1").page
+
+    bands = page.locator("section.band")
+    names = [text.strip() for text in bands.locator("h2").all_inner_texts()]
+    assert names == [f"closed_{number}" for number in (1, 2)] + ["work"] + [
+        f"opened_{number}" for number in range(1, 5)
+    ] + ["end"]
+    colours = page.evaluate(
+        "[...document.querySelectorAll('.stages button')].map((one) => getComputedStyle(one).borderLeftColor)"
+    )
+    assert len(set(colours)) == 8
+    page.keyboard.press("8")
+    assert page.evaluate("document.querySelector('#stage-end').getBoundingClientRect().top < innerHeight")
+
+
+def test_the_blocks_of_another_task_have_their_own_names(at):
+    page = at("run/{writing}/rollout/1-0-1").page
+
+    assert {"outline", "draft", "revision", "answer"} <= {*page.locator(".element h4").all_inner_texts()}
+    assert {"aims", "order"} <= {*page.locator(".element h5").all_inner_texts()}
+
+
 def test_a_citation_jumps_to_its_snippet(at):
     page = at("run/{almanac}/rollout/1-0-0").page
 
@@ -170,7 +205,7 @@ def test_the_keyboard_alone_reaches_the_content_and_a_run(at):
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.tagName") == "MAIN"
-    for _ in range(12):
+    for _ in range(24):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.textContent") == "almanac":
             break

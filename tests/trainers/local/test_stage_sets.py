@@ -4,50 +4,29 @@ import asyncio
 import json
 
 import pytest
-import torch
 
 from rubricem_agent.reflection.candidates import ReflectionSettings
-from rubricem_env.domain.errors import ConfigError, FileFormatError
-from rubricem_env.domain.judgement import Rubric
-from rubricem_env.domain.trajectory import Query
+from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_records.files.packed_lines import PACKED, read_packed
 from rubricem_records.rollouts.attempts import read_attempts
 from rubricem_records.rollouts.run_record import RECORD_FOLDER, ROLLOUTS
 from rubricem_viewer.record_reader import RunRecordReader
+from rubricem_viewer.report import render_report
+from tests.letter_writer import learn_letter, write_briefs
 from tests.scaffolds import WRITING
 from trainers.local.run import make_run, open_services
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train
 
-LETTER = (
-    "<think>t</think><outline><aims>decline the invitation</aims><order>o</order></outline><draft>I decline.</draft>"
-    "<revision><faults>f</faults><changes>c</changes></revision><final>I decline the invitation.</final>"
-)
-
 
 @pytest.fixture
 def writing(tmp_path):
     """A policy that has learnt one letter by heart, and two briefs."""
-    tokenizer = tiny_tokenizer([LETTER])
-    model = tiny_qwen3(len(tokenizer))
-    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LETTER}<|im_end|>")["input_ids"]])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(45):
-        optimizer.zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-    tokenizer.save_pretrained(tmp_path / "policy")
-    model.save_pretrained(tmp_path / "policy")
-    polite = Rubric(stage="answer", title="Polite", description="Thanks for the invitation.", persistent=True)
-    asked = (f"Write a letter that declines the invitation to {what}." for what in ("tea", "dinner"))
-    briefs = [Query(question=question, rubrics=(polite,)) for question in asked]
-    (tmp_path / "briefs.jsonl").write_text("\n".join(brief.model_dump_json() for brief in briefs))
     return dict(
-        policy=tmp_path / "policy",
+        policy=learn_letter(tmp_path / "policy"),
         out=tmp_path / "run",
-        data=tmp_path / "briefs.jsonl",
+        data=write_briefs(tmp_path / "briefs.jsonl"),
         tools="none",
         scaffold="writing",
         system="Write.",
@@ -83,8 +62,10 @@ def test_a_writer_is_trained_for_two_steps(writing):
     assert all({*stages} <= {*WRITING.scaffold.names} for stages in trained)
     recorded = list(read_packed(config.out / RECORD_FOLDER / f"{ROLLOUTS}{PACKED}"))
     assert json.loads(recorded[0])["rollout"]["trajectory"]["scaffold"]["name"] == "writing"
-    with pytest.raises(FileFormatError, match="has the stages outline, draft, revise, final; the viewer shows"):
-        RunRecordReader(config.out).refresh()
+    reader = RunRecordReader(config.out)
+    reader.refresh()
+    assert (reader.stages, len(reader.table.rows)) == (WRITING.scaffold.names, len(recorded))
+    assert "outline" in render_report(config.out)
     assert len(list(read_attempts(config.out))) == len(recorded)
 
 

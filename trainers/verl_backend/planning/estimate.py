@@ -180,9 +180,16 @@ def plan_calls(shape: RunShape, assumed: Assumptions) -> list[CallKind]:
     if settings.almanac is not None:
         return []
     kinds = list(judge_calls(shape, assumed))
+    if not _searches(shape):
+        return kinds
     searches = shape.attempts * assumed.searches * (1 - assumed.cached)
     google = _searching(tools, tools.google_search, searches * assumed.google_share, assumed)
     return [*kinds, google, _searching(tools, tools.snippet_search, searches * (1 - assumed.google_share), assumed)]
+
+
+def _searches(shape: RunShape) -> bool:
+    """Whether the task has the search tools, whose calls have a price."""
+    return bool({*shape.settings.stage_set.scaffold.tools} & {GOOGLE_SEARCH, SNIPPET_SEARCH})
 
 
 def _searching(tools: ToolsConfig, search: SearchConfig, calls: float, assumed: Assumptions) -> CallKind:
@@ -257,7 +264,13 @@ def search_seconds(shape: RunShape, assumed: Assumptions) -> dict[str, float]:
     Empty where its rates stand elsewhere, or none do.
     """
     tools = shape.settings.tools
-    if shape.settings.almanac is not None or tools.backend != "web" or tools.remote or tools.replay:
+    if (
+        shape.settings.almanac is not None
+        or not _searches(shape)
+        or tools.backend != "web"
+        or tools.remote
+        or tools.replay
+    ):
         return {}
     calls = {kind.what.partition(" ")[0]: kind.calls for kind in plan_calls(shape, assumed)}
     searches: dict[str, SearchConfig] = {GOOGLE_SEARCH: tools.google_search, SNIPPET_SEARCH: tools.snippet_search}

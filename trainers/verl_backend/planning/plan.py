@@ -15,7 +15,7 @@ from rich.table import Table
 from ..refusals import refuse_unfit
 from . import estimate
 from .quota import judge_bottleneck, judge_need
-from .ranges import RANGES, at_ends
+from .ranges import RANGES, at_ends, stage_set_assumptions
 from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
 from .savings import Cost, find_savings
 
@@ -128,15 +128,16 @@ def print_plan(
             fit its own GPUs.
     """
     changes, assumptions = list(changes), list(assumptions)
-    assumed = with_changes(Assumptions(), assumptions)
     config = read_run_file(file, changes)
     shape = read_run_shape(config)
+    said = stage_set_assumptions(shape.settings.stage_set)
+    assumed = with_changes(Assumptions.model_validate(said), assumptions)
     model = find_model_shape(shape.model)
     counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
     # On a CPU no GPU is planned.
     sized = [shape.model_copy(update={"nodes": nodes}) for nodes in counts if shape.device != "cpu"]
     plans = {run.gpus: make_plan(run, model, assumed) for run in sized if run.gpus % run.sequence_parallel == 0}
-    given = {written.partition("=")[0] for written in assumptions}
+    given = {*said, *(written.partition("=")[0] for written in assumptions)}
     ends = at_ends(assumed, dict.fromkeys(given))
     document = {
         "config": file.stem,

@@ -247,7 +247,9 @@ def check_prompts(shape: RunShape) -> Iterator[Problem]:
 def check_keys(shape: RunShape, environ: Mapping[str, str]) -> Iterator[Problem]:
     """Whether judges and search engine can be built: with their keys, which may be wrong, and their packages."""
     judge, tools = shape.settings.judge.model_copy(update={"prompts": None}), shape.settings.tools
-    built: dict[str, Callable[[], object]] = {"judge": lambda: build_judge(judge, environ)}
+    built: dict[str, Callable[[], object]] = {
+        "judge": lambda: build_judge(judge, environ, stage_set=shape.settings.stage_set)
+    }
     if tools.remote is not None:
         url = tools.remote.url
         built["tools"] = lambda: read_secret(environ, TOKEN_VARIABLE, purpose=f"the tool server {url}")

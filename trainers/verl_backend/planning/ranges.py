@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from rubricem_env.domain.stage_set import StageSet
+
 from .run_shape import Assumptions
 
 
@@ -15,6 +17,8 @@ class Range(NamedTuple):
     source: str
 
 
+_RUBRICS_OF_DATA = 2
+"""The rubrics of the data that an attempt is scored by, beside those that the judge keeps."""
 _HARDWARE = "data sheet"
 _GUESS = "guess"
 _PAPER = "set so that judging in lockstep takes the paper's five minutes; cheap: guess"
@@ -55,6 +59,16 @@ RANGES: Mapping[str, Range] = MappingProxyType(
     }
 )
 """By the assumption's name. None was measured in a run on GPUs."""
+
+
+def stage_set_assumptions(stage_set: StageSet) -> dict[str, float]:
+    """What a stage set says itself of an attempt, where it differs from the defaults: its rubrics and searches."""
+    plain = Assumptions()
+    said = {
+        "rubrics": float(sum(stage_set.caps.values()) + _RUBRICS_OF_DATA),
+        "searches": plain.searches if stage_set.scaffold.calls_tools else 0.0,
+    }
+    return {name: value for name, value in said.items() if value != getattr(plain, name)}
 
 
 def at_ends(assumed: Assumptions, given: Mapping[str, object]) -> tuple[Assumptions, Assumptions]:

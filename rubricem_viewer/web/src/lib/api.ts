@@ -1,12 +1,5 @@
 // Made from rubricem_viewer/*.py by tests/lanes/browser/api_types.py; the tests compare the two.
 
-export interface StageScores {
-  plan: number | null;
-  research: number | null;
-  review: number | null;
-  answer: number | null;
-}
-
 export interface RunCard {
   id: string;
   name: string;
@@ -17,7 +10,7 @@ export interface RunCard {
   title: string;
   step: number;
   steps: number | null;
-  scores: StageScores;
+  scores: Record<string, number | null>;
   scored_by: "truth" | "judge";
   scored_at: number | null;
   lessons: number;
@@ -80,9 +73,9 @@ export interface TrajectoryRow {
   attempt: number;
   question: string;
   question_key: string;
-  scores: StageScores;
+  scores: Record<string, number | null>;
   mean: number | null;
-  true: StageScores;
+  true: Record<string, number | null>;
   valid: boolean;
   ending: string;
   calls: number;
@@ -132,7 +125,8 @@ export interface SectionView {
 
 export interface Element {
   index: number;
-  kind: "prompt" | "think" | "plan" | "call" | "result" | "notice" | "state_evaluation" | "review" | "answer" | "text" | "cut";
+  kind: "prompt" | "think" | "plan" | "call" | "result" | "notice" | "state_evaluation" | "review" | "answer" | "block" | "text" | "cut";
+  name: string;
   stage: string;
   turn: number;
   text: string;
@@ -228,7 +222,7 @@ export interface Separator {
 
 export interface GroupRollout {
   row: TrajectoryRow;
-  advantages: StageScores;
+  advantages: Record<string, number | null>;
   trained: boolean;
   opening: string;
   answer: string;
@@ -376,8 +370,8 @@ export interface LessonUse {
   question_key: string;
   own_question: boolean;
   similarity: number;
-  scores: StageScores;
-  before: StageScores;
+  scores: Record<string, number | null>;
+  before: Record<string, number | null>;
 }
 
 export interface BankItemView {
@@ -392,7 +386,7 @@ export interface BankItemView {
   history: Array<BankRow>;
   uses: Array<LessonUse>;
   compared: number;
-  difference: StageScores;
+  difference: Record<string, number | null>;
   editable: boolean;
 }
 

@@ -1,8 +1,5 @@
 // Numbers and names as people read them.
 
-export const STAGES = ["plan", "research", "review", "answer"] as const;
-export type Stage = (typeof STAGES)[number];
-
 export const MINUS = "\u2212";
 export const NOTHING = "\u2013";
 

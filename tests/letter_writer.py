@@ -1,0 +1,38 @@
+"""A tiny policy that has learnt one letter by heart, in the stages of writing; and briefs for such letters."""
+
+from pathlib import Path
+
+import torch
+
+from rubricem_env.domain.judgement import Rubric
+from rubricem_env.domain.trajectory import Query
+from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+
+LETTER = (
+    "<think>t</think><outline><aims>decline the invitation</aims><order>o</order></outline><draft>I decline.</draft>"
+    "<revision><faults>f</faults><changes>c</changes></revision><final>I decline the invitation.</final>"
+)
+
+
+def learn_letter(folder: Path) -> Path:
+    """Train the policy and save it; returns the folder."""
+    tokenizer = tiny_tokenizer([LETTER])
+    model = tiny_qwen3(len(tokenizer))
+    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LETTER}<|im_end|>")["input_ids"]])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(45):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return folder
+
+
+def write_briefs(file: Path, occasions: tuple[str, ...] = ("tea", "dinner")) -> Path:
+    """Two briefs or more, each with a rubric of its data set."""
+    polite = Rubric(stage="answer", title="Polite", description="Thanks for the invitation.", persistent=True)
+    asked = (f"Write a letter that declines the invitation to {what}." for what in occasions)
+    briefs = [Query(question=question, rubrics=(polite,)) for question in asked]
+    file.write_text("\n".join(brief.model_dump_json() for brief in briefs))
+    return file
