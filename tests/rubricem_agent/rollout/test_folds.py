@@ -268,7 +268,7 @@ async def test_a_window_without_a_turn_is_left_out():
 
 # -- a model
 
-RAMBLING = EpisodeLimits(max_idle_turns=100, max_turns=30, max_tokens=100_000)
+RAMBLING = EpisodeLimits(max_idle_turns=100, max_calls=2, max_turns=9, max_tokens=100_000)
 
 
 @pytest.mark.parametrize(("temperature", "draft_tokens"), [(1.0, 0), (0.7, 3)])
@@ -276,21 +276,21 @@ async def test_log_probabilities_of_each_window_are_those_of_transformers(temper
     """A random model never calls, so it reads notices; two episodes share a pass, and the rows of a third."""
     tokenizer = policy_tokenizer(tiny_tokenizer())
     model = tiny_qwen3(vocab_size=tokenizer.size)
-    policy = LocalPolicy(model, tokenizer, rows=2, max_length=1_200, draft_tokens=draft_tokens)
+    policy = LocalPolicy(model, tokenizer, rows=2, max_length=600, draft_tokens=draft_tokens)
     context = RolloutContext(
         policy,
         Pages(),
         RAMBLING,
-        Sampling(temperature=temperature, max_turn_tokens=30),
-        ContextLimits(fold_at=900, fold_to=600, keep=2),
+        Sampling(temperature=temperature, max_turn_tokens=12),
+        ContextLimits(fold_at=500, fold_to=350, keep=1),
     )
     attempts = [Attempt(QUERY, Opening("rules", QUERY.question), seed=seed) for seed in range(3)]
     rollouts = await asyncio.gather(*(run_episode(attempt, context) for attempt in attempts))
     await policy.aclose()
     for rollout in rollouts:
-        assert len(rollout.tokens.windows) > 3
+        assert len(rollout.tokens.windows) > 2
         for ids, stages, logprobs in windows(rollout):
-            assert len(ids) <= 1_200
+            assert len(ids) <= 600
             with torch.inference_mode():
                 logits = model(torch.tensor([list(ids)])).logits[0].float()
             expected = torch.log_softmax(logits / temperature, dim=-1)
@@ -305,7 +305,7 @@ async def test_nothing_folded_gives_the_same_tokens_to_the_byte():
     dumped = []
     for context in (ContextLimits(), ContextLimits(fold_at=100_000)):
         policy = LocalPolicy(model, tokenizer, rows=2, max_length=8_000, draft_tokens=3)
-        played = RolloutContext(policy, Pages(), RAMBLING, Sampling(max_turn_tokens=30), context)
+        played = RolloutContext(policy, Pages(), RAMBLING, Sampling(max_turn_tokens=12), context)
         rollout = await run_episode(Attempt(QUERY, OPENING, seed=3), played)
         await policy.aclose()
         dumped.append(rollout.model_dump_json())
