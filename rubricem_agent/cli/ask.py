@@ -134,8 +134,7 @@ class AskScreen(Listener):
 
     def folded(self, view: View) -> None:
         """Say that the policy reads less of what was before."""
-        whole = sum(turn.is_whole for turn in view.turns)
-        self._line(f"  (the context was folded: the last {whole} turns are whole)")
+        self._line(f"  (the context was folded; whole are {sum(turn.is_whole for turn in view.turns)} turns)")
 
     def _enter(self, token: Token) -> None:
         if self._grey and token.name != THINK:

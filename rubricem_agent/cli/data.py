@@ -234,7 +234,13 @@ def _estimate(config: TeacherConfig) -> tuple[int, dict[str, Spent | None]]:
     }
     if spec.backend == SCRIPTED:
         return len(tasks), {**costs, "expected": None, "at most": None}
-    expected, at_most = estimate(tasks, prompts_of(config), model=spec.model, prices=teacher_prices(config))
+    expected, at_most = estimate(
+        tasks,
+        prompts_of(config),
+        model=spec.model,
+        prices=teacher_prices(config),
+        fold_at=config.context.fold_at,
+    )
     return len(tasks), {**costs, "expected": expected, "at most": at_most}
 
 

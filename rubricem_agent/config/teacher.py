@@ -7,6 +7,7 @@ from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
 from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.limiter import Rates
 from rubricem_env.llm.prices import Dollars
@@ -34,6 +35,10 @@ class TeacherConfig(Frozen):
     max_rounds: Annotated[int, Field(ge=2)] = 10
     max_tokens: PositiveCount = 16_384
     """Of a whole trace; longer ones are rejected."""
+    context: ContextLimits = ContextLimits()
+    """How much of a trace the teacher reads, and later the student; by default all of it. A folded trace becomes a
+    sample for each of its windows.
+    """
     max_output_tokens: PositiveCount = 8_192
     """Of one turn, with the thoughts that a model hides."""
     temperature: Annotated[float, Field(ge=0)] = 1.0

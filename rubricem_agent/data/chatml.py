@@ -3,9 +3,9 @@
 {"id": ..., "messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", ...}],
  "spans": [[0, 512], [1840, 2210]], ...}
 
-The assistant's message is the whole trace with tool output; the spans cover what the policy wrote and carry the loss.
-This message never goes through the chat template, because Qwen3's template keeps only the text after the last thought.
-TRL and LLaMA-Factory mask by message role, so they get token rows with labels.
+The assistant's message is the whole trace, or a window of a folded one, with tool output; the spans cover what the
+policy wrote and carry the loss. This message never goes through the chat template, because Qwen3's template keeps only
+the text after the last thought. TRL and LLaMA-Factory mask by message role, so they get token rows with labels.
 """
 
 import json
@@ -13,16 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.chat_template import ChatMessage, opening_messages, split_template
 from rubricem_env.domain.base import Frozen, Span, Text
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.inputs import read_lines, validating
-from rubricem_env.domain.trajectory import AnswerFormat, Origin, Trajectory
+from rubricem_env.domain.trajectory import AnswerFormat, Origin, Segment, Trajectory
+from rubricem_env.env.view import windows_of
 from rubricem_records.files.atomic_files import writing
 
 
@@ -47,6 +48,8 @@ class ChatSample(Frozen):
     teacher: Text = ""
     prompt_hash: Text = ""
     """Of the teacher's prompts."""
+    ends: Annotated[bool, Field(exclude_if=bool)] = True
+    """Whether the trace ends here. A window before a fold goes on in the next sample, so nothing teaches it to stop."""
 
     @model_validator(mode="after")
     def _spans_lie_in_the_answer(self) -> "ChatSample":
@@ -77,6 +80,25 @@ class ChatSample(Frozen):
             done = end
         if done < len(text):
             yield text[done:], False
+
+
+def samples_of(trajectory: Trajectory, *, sample_id: str, system: str, user: str) -> list[ChatSample]:
+    """The samples of a normalised trace, one for each of its windows; `user` is the question with its format.
+
+    Each turn is learnt in one sample: what the window begins with is read and not learnt again.
+    """
+    windows = [window for window in windows_of(trajectory) if window.turns]
+    if len(windows) < 2:
+        return [sample_of(trajectory, sample_id=sample_id, system=system, user=user)]
+    samples = []
+    for number, (view, turns) in enumerate(windows, 1):
+        before = "".join(part for turn in view.turns for part in (turn.text, turn.observation))
+        shown = [segment for turn in turns for segment in (turn.written, turn.read)]
+        segments = (Segment(origin=Origin.TOOL, text=before), *shown[:-1])
+        window = trajectory.model_copy(update={"segments": segments, "folds": ()})
+        sample = sample_of(window, sample_id=f"{sample_id}#{number}", system=system, user=user)
+        samples.append(sample.model_copy(update={"ends": number == len(windows)}))
+    return samples
 
 
 def sample_of(trajectory: Trajectory, *, sample_id: str, system: str, user: str) -> ChatSample:
@@ -185,7 +207,7 @@ def encode_sample(sample: ChatSample, tokenizer: ChatTokenizer) -> TokenSample:
             "the chat template ends an answer without the tokenizer's end token; a model trained so would never "
             "stop. Set the tokenizer's eos_token to the template's, such as <|im_end|>."
         )
-    ending = ending[: ending.index(tokenizer.eos_token_id) + 1]
+    ending = ending[: ending.index(tokenizer.eos_token_id) + 1] if sample.ends else []
     return TokenSample(ids + ending, has_loss + [True] * len(ending))
 
 

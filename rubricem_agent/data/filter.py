@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rubricem_agent.data.base import Trace
-from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
+from rubricem_agent.data.chatml import ChatSample, samples_of, write_samples
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, validating
@@ -234,7 +234,9 @@ def harvest(
     max_tokens: int = 16_384,
     count_tokens: Callable[[ChatSample], int] | None = None,
 ) -> Harvest:
-    """Every trace is either a sample or rejected with its reasons; one whose server failed is neither.
+    """Every trace is either samples, one for each window, or rejected with its reasons.
+
+    One whose server failed is neither.
 
     Args:
         traces: finished traces.
@@ -249,6 +251,7 @@ def harvest(
     """
     samples: list[ChatSample] = []
     rejected: list[tuple[Trace, tuple[Rejection, ...]]] = []
+    accepted = 0
     failures = [trace.failure for trace in traces if trace.is_open]
     for trace in traces:
         if trace.is_open:
@@ -256,18 +259,22 @@ def harvest(
         reasons = find_rejections(trace, max_unknown_citations=max_unknown_citations, flat=flat)
         if not reasons:
             query = trace.task.query
-            made = sample_of(normalize(trace.trajectory), sample_id=trace.task.id, system=system, user=user(query))
-            sample = made.model_copy(update={"teacher": teacher, "prompt_hash": prompt_hash})
-            estimated = sum(estimate_tokens(message.content) for message in sample.messages)
-            num_tokens = count_tokens(sample) if count_tokens is not None else estimated
+            made = samples_of(normalize(trace.trajectory), sample_id=trace.task.id, system=system, user=user(query))
+            num_tokens = max(map(count_tokens or _estimated, made))
             if num_tokens <= max_tokens:
-                samples.append(sample)
+                named = {"teacher": teacher, "prompt_hash": prompt_hash}
+                samples += [sample.model_copy(update=named) for sample in made]
+                accepted += 1
                 continue
             reasons = (over_length(num_tokens, max_tokens),)
         rejected.append((trace, reasons))
-    judged = [reasons for _, reasons in rejected] + [()] * len(samples)
+    judged = [reasons for _, reasons in rejected] + [()] * accepted
     report = count_rejections(judged).model_copy(update={"failed": len(failures), "failure": next(iter(failures), "")})
     return Harvest(samples, rejected, report)
+
+
+def _estimated(sample: ChatSample) -> int:
+    return sum(estimate_tokens(message.content) for message in sample.messages)
 
 
 SAMPLES_FILE = "samples.jsonl"

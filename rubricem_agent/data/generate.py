@@ -8,9 +8,11 @@ from rubricem_agent.data.journal import JournalEntry, append_entries, recover_en
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.trajectory import ToolCall
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.step import call_tool
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.render import TokenCount, estimate_tokens
 from rubricem_records.files.line_file import LineFile
 
 MAX_ROUNDS = 10
@@ -20,9 +22,9 @@ MAX_ROUNDS = 10
 class _Attempt:
     """One episode under way."""
 
-    def __init__(self, task: TeacherTask, limits: EpisodeLimits) -> None:
+    def __init__(self, task: TeacherTask, episode: Episode) -> None:
         self.task = task
-        self.episode = Episode(task.query, limits=limits)
+        self.episode = episode
         self.call: ToolCall | None = None
         self.failure = ""
         self.is_open = False
@@ -59,10 +61,15 @@ class Generation:
         together: int = 1,
         concurrency: int = 64,
         begin: Callable[[], Awaitable[None]] | None = None,
+        context: ContextLimits | None = None,
+        system: str = "",
+        count_tokens: TokenCount = estimate_tokens,
     ) -> None:
         """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once.
 
-        `begin` is awaited before the teacher's first turn, and not where every trace is in the journal.
+        `begin` is awaited before the teacher's first turn, and not where every trace is in the journal. `context`
+        bounds what the teacher reads of a trace as it will bound the student, which has `system` before the question
+        and whose tokens `count_tokens` counts.
         """
         self._teacher = teacher
         self._toolbox = toolbox
@@ -74,6 +81,9 @@ class Generation:
         self._together = together
         self._concurrency = concurrency
         self._begin = begin
+        self._context = context
+        self._system = system
+        self._count_tokens = count_tokens
         self._beginning = asyncio.Lock()
 
     async def run(
@@ -136,8 +146,17 @@ class Generation:
         for turn_id, entry in entries.items():
             by_id[turn_id].take(entry)
 
+    def _open(self, task: TeacherTask) -> Episode:
+        return Episode(
+            task.query,
+            limits=self._limits,
+            count_tokens=self._count_tokens,
+            context=self._context,
+            system=self._system,
+        )
+
     def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:
-        attempt = _Attempt(task, self._limits)
+        attempt = _Attempt(task, self._open(task))
         for entry in entries:
             # An id says little: another file's question may have it, and its trace would answer that one.
             if entry.query and entry.query != task.query.key:

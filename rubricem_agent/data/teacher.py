@@ -15,7 +15,8 @@ from rubricem_agent.data.generate import MAX_ROUNDS
 from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, ModelError
-from rubricem_env.domain.trajectory import Origin, Query
+from rubricem_env.domain.trajectory import Origin, Query, Trajectory
+from rubricem_env.env.view import next_view
 from rubricem_env.llm.ask import ask_once
 from rubricem_env.llm.chat import ChatModel, ChatRequest
 from rubricem_env.llm.limits.retry import RetryPolicy, call_with_retry
@@ -61,8 +62,7 @@ class TeacherPrompts(NamedTuple):
         prompt = self.first if trace.round == 1 else self.later
         parts = {"question": asked(trace.task.query)}
         if trace.round > 1:
-            written = (segment.text for segment in trace.trajectory.segments if segment.origin is not Origin.PROMPT)
-            parts["history"] = defuse("\n".join(written))
+            parts["history"] = defuse("\n".join(_read_so_far(trace.trajectory)))
             parts["rounds_left"] = str(self.max_rounds - trace.round + 1)
         return ChatRequest(
             prompt=fill(prompt.section("user"), parts),
@@ -71,6 +71,13 @@ class TeacherPrompts(NamedTuple):
             temperature=self.temperature,
             max_output_tokens=self.max_output_tokens,
         )
+
+
+def _read_so_far(trajectory: Trajectory) -> list[str]:
+    """The turns and results that the teacher reads: all of them, or those of a folded view."""
+    if trajectory.folds:
+        return [part for turn in next_view(trajectory).turns for part in (turn.text, turn.observation)]
+    return [segment.text for segment in trajectory.segments if segment.origin is not Origin.PROMPT]
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ def estimate(
     turn_tokens: int = 900,
     observation_tokens: int = 1_200,
     prices: Mapping[str, Price] = PRICES,
+    fold_at: int | None = None,
 ) -> tuple[Spent, Spent]:
     """The expected cost of a trace for each task, and the most: every trace takes all rounds and fills each reply.
 
@@ -160,9 +168,10 @@ def estimate(
     questions = sum(estimate_tokens(asked(task.query)) for task in tasks)
 
     def cost(rounds: int, turn: int) -> Spent:
-        """Each round reads the prompt, the question, and everything before it."""
+        """Each round reads the prompt, the question, and everything before it, or what is not folded of that."""
         read = estimate_tokens(prompts.first.text) + (rounds - 1) * estimate_tokens(prompts.later.text)
-        history = (turn + observation_tokens) * rounds * (rounds - 1) // 2
+        each = turn + observation_tokens
+        history = sum(each * done if fold_at is None else min(each * done, fold_at) for done in range(rounds))
         calls = len(tasks) * rounds
         input_tokens = rounds * questions + len(tasks) * (read + history)
         usage = Usage(calls=calls, input_tokens=input_tokens, output_tokens=calls * turn)

@@ -21,7 +21,7 @@ from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, T
 from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.model_names import DIRECTORY, GEMINI_BATCH, SCRIPTED, ModelSpec, parse_teacher
 from rubricem_agent.policy.base import model_folder
-from rubricem_agent.prompting import agent_prompt
+from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_agent.wiring.input_hashes import search_sha256
 from rubricem_agent.wiring.models import (
     TEACHER_KEY,
@@ -45,6 +45,7 @@ from rubricem_env.llm.limits.timing import Timing
 from rubricem_env.llm.metered import MeteredModel, expected_usage
 from rubricem_env.llm.prices import Price, price_name, price_of, with_given
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
+from rubricem_env.tools.render import TokenCount, estimate_tokens
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 from rubricem_env.world.almanac import shipped_questions_path
 from rubricem_env.world.questions import Question
@@ -137,7 +138,7 @@ def teach(
         written = run_on_ray(_write_in_process, calls, what="writing in shards")
         traces = [trace for part in written for trace in part]
     tokenizer = load_chat_tokenizer(config.tokenizer) if config.tokenizer else None
-    prompt = agent_prompt((GOOGLE_SEARCH, SNIPPET_SEARCH), style="react" if config.flat else "scaffold")
+    prompt = student_prompt(config)
     harvested = harvest(
         traces,
         system=prompt.system,
@@ -153,11 +154,18 @@ def teach(
     return harvested
 
 
+def student_prompt(config: TeacherConfig) -> AgentPrompt:
+    """The prompt that the student will be given."""
+    return agent_prompt((GOOGLE_SEARCH, SNIPPET_SEARCH), style="react" if config.flat else "scaffold")
+
+
 def _keep_settings(config: TeacherConfig, prompt_hash: str, tools: ToolsConfig) -> None:
     """Write what a trace depends on beside the journals, or compare it with that of the traces that are there."""
     path = config.out / SETTINGS_FILE
     searched = {"search": tools.searched, "search_sha256": search_sha256(config.tools)}
-    settings = json.dumps({**config.model_dump(mode="json", include=_SHAPING), "prompt": prompt_hash, **searched})
+    folding = {"context", "tokenizer"} if config.context.fold_at is not None else set()
+    shaping = config.model_dump(mode="json", include=_SHAPING | folding)
+    settings = json.dumps({**shaping, "prompt": prompt_hash, **searched})
     if path.exists() and any(config.out.rglob(_JOURNAL_FILE)):
         refuse_other_run(config.out, path.read_text(encoding="utf-8"), settings)
     with writing(path, MAKE_ROOM):
@@ -215,8 +223,19 @@ async def write_shard(
             together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
             concurrency=config.concurrency,
             begin=partial(require_answers, probes),
+            context=config.context,
+            system=student_prompt(config).system,
+            count_tokens=_count_of(config),
         )
         return await generation.run(tasks, on_trace=record)
+
+
+def _count_of(config: TeacherConfig) -> TokenCount:
+    """The student's own count of tokens where its tokenizer is named and the context is bounded."""
+    if not config.tokenizer or config.context.fold_at is None:
+        return estimate_tokens
+    tokenizer = load_chat_tokenizer(config.tokenizer)
+    return lambda text: len(tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids)
 
 
 def load_chat_tokenizer(name: str) -> ChatTokenizer:

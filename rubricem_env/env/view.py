@@ -28,6 +28,9 @@ NOTHING = "(nothing)"
 """What stands in a chat for an empty message."""
 
 
+_UNREAD = Segment(origin=Origin.TOOL, text="")
+
+
 class ViewedTurn(NamedTuple):
     """A turn as the policy reads it later, and what it reads after it."""
 
@@ -70,6 +73,11 @@ class RecordedTurn:
         self._text = text
         self._scaffold = scaffold
 
+    @property
+    def written(self) -> Segment:
+        """Its text, as a segment."""
+        return Segment(origin=Origin.POLICY, text=self._text)
+
     @cached_property
     def turn(self) -> Turn:
         """Its kept text, parsed as a reader of the record parses it."""
@@ -105,21 +113,42 @@ def view_of(prompt: str, turns: Sequence[RecordedTurn], fold: Fold | None, scaff
     return View(prompt, (*_folded(turns[: fold.turn], fold, scaffold), *(turn.whole for turn in turns[fold.turn :])))
 
 
-def views_of(trajectory: Trajectory) -> Iterator[View]:
-    """What the policy read before each of its turns, in order."""
+class Window(NamedTuple):
+    """What the policy wrote between two folds."""
+
+    view: View
+    """What it read before the first of its turns."""
+    turns: tuple[RecordedTurn, ...]
+
+
+def windows_of(trajectory: Trajectory) -> list[Window]:
+    """The windows of a record, in order; a record without folds is one. The last one has no turn yet after a fold."""
     segments, scaffold = trajectory.segments, trajectory.scaffold
     prompt = next((segment.text for segment in segments if segment.origin is Origin.PROMPT), "")
-    folds = {fold.turn: fold for fold in trajectory.folds}
     turns: list[RecordedTurn] = []
-    fold: Fold | None = None
-    for index, segment in enumerate(segments):
-        if segment.origin is not Origin.POLICY:
-            continue
-        fold = folds.get(len(turns), fold)
-        yield view_of(prompt, turns, fold, scaffold)
-        after = segments[index + 1] if index + 1 < len(segments) else None
-        read = after if after is not None and after.origin is Origin.TOOL else Segment(origin=Origin.TOOL, text="")
-        turns.append(RecordedTurn(len(turns) + 1, segment.text, read, scaffold=scaffold))
+    for segment, after in zip(segments, (*segments[1:], None), strict=True):
+        if segment.origin is Origin.POLICY:
+            read = after if after is not None and after.origin is Origin.TOOL else _UNREAD
+            turns.append(RecordedTurn(len(turns) + 1, segment.text, read, scaffold=scaffold))
+    folds = (None, *trajectory.folds)
+    starts = [0 if fold is None else fold.turn for fold in folds]
+    return [
+        Window(view_of(prompt, turns[:start], fold, scaffold), tuple(turns[start:end]))
+        for fold, start, end in zip(folds, starts, (*starts[1:], len(turns)), strict=True)
+    ]
+
+
+def views_of(trajectory: Trajectory) -> Iterator[View]:
+    """What the policy read before each of its turns, in order."""
+    for view, turns in windows_of(trajectory):
+        for index in range(len(turns)):
+            yield View(view.prompt, (*view.turns, *(turn.whole for turn in turns[:index])))
+
+
+def next_view(trajectory: Trajectory) -> View:
+    """What the policy reads after the record."""
+    view, turns = windows_of(trajectory)[-1]
+    return View(view.prompt, (*view.turns, *(turn.whole for turn in turns)))
 
 
 def plan_of(turns: Sequence[RecordedTurn], later: Sequence[RecordedTurn], scaffold: Scaffold, *, clip: int = 0) -> str:
