@@ -13,9 +13,9 @@ from rubricem_env.domain.errors import ConfigError
 
 from .planning.run_shape import Config, value_at
 from .settings import VerlSettings
-from .verl_names import ASYNC, ESTIMATOR, RAY, SEPARATE
+from .verl_names import ASYNC, ENGINE, ESTIMATOR, RAY, SEPARATE
 
-ENGINES = ("vllm", "transformers")
+ENGINES = ("vllm", ENGINE)
 STRATEGY = "fsdp2"
 """Of sharding: checkpoints of the others are not divided among another number of ranks."""
 SECTIONS = {ASYNC: "colocate_async", SEPARATE: "separate_async"}
