@@ -20,6 +20,7 @@ from .judge_service import JudgeService
 from .rollout import EpisodeRunner
 from .rows import ScheduledQuery
 from .settings import SECTION, VerlSettings, read_section
+from .verl_names import ENGINE
 from .worker_tools import share_of
 
 NAME = "rubricem-judge-service"
@@ -73,6 +74,7 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             Path(self.config.actor_rollout_ref.model.path),
             rollout.max_model_len or rollout.prompt_length + rollout.response_length,
             rollout.agent.num_workers,
+            rollout.name == ENGINE,
         )
         rows = await runner.run(
             ScheduledQuery(query, int(row["lesson_step"]), "new" if row["encounter"] == "new" else "repeat"),
@@ -87,9 +89,9 @@ class RubricEMAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
 
 
 @cache
-def _runner(section: str, model: Path, length: int, workers: int) -> EpisodeRunner:
+def _runner(section: str, model: Path, length: int, workers: int, is_seeded: bool) -> EpisodeRunner:
     """The episode runner of this process, which is one of so many workers."""
     export_traces(os.environ)
     settings = read_section(json.loads(section))
     share = settings.model_copy(update={"tools": share_of(settings.tools, workers)})
-    return EpisodeRunner(share, model=model, max_length=length, service=ray.get_actor(NAME))
+    return EpisodeRunner(share, model=model, max_length=length, service=ray.get_actor(NAME), is_seeded=is_seeded)

@@ -16,7 +16,8 @@ from importlib import import_module
 
 from torch import Tensor
 
-ENGINE = "transformers"
+from .verl_names import ENGINE
+
 REPLICA = f"{__package__}.cpu.replica"
 
 

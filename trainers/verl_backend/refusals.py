@@ -13,15 +13,17 @@ from rubricem_env.domain.errors import ConfigError
 
 from .planning.run_shape import Config, value_at
 from .settings import VerlSettings
-from .verl_names import ASYNC, ESTIMATOR, RAY, SEPARATE
+from .verl_names import ASYNC, ENGINE, ESTIMATOR, RAY, SEPARATE
 
-ENGINES = ("vllm", "transformers")
+ENGINES = ("vllm", ENGINE)
 STRATEGY = "fsdp2"
 """Of sharding: checkpoints of the others are not divided among another number of ranks."""
 SECTIONS = {ASYNC: "colocate_async", SEPARATE: "separate_async"}
 """The section of veRL's mode below each of ours."""
 MOST_REQUESTS = 1_000
 """Of one replica at a time: above it, pausing a vLLM server for new weights never returns (verl-project/verl#7990)."""
+_BY_ROLLOUT = ("token-mean", "token-sum", "seq-mean-token-sum")
+"""Aggregations of the loss that are right for rollouts of several rows."""
 Reader = Callable[[str, Any], Any]
 """The value of a key, or veRL's own where the file leaves it out."""
 _ACTOR, _ROLLOUT, _MODE = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "trainer.v1.trainer_mode"
@@ -106,6 +108,28 @@ def _correction(read: Reader, settings: VerlSettings) -> Iterator[str]:
         )
 
 
+def _folding(read: Reader, settings: VerlSettings) -> Iterator[str]:
+    """What veRL computes in each row by itself, and is of a whole rollout: a folded one has several rows."""
+    if settings.context.fold_at is None:
+        return
+    by_row = {
+        f"{_ACTOR}.loss_agg_mode": (_BY_ROLLOUT, read(f"{_ACTOR}.loss_agg_mode", "token-mean")),
+        f"{_CORRECTION}.rollout_is": (("token",), read(f"{_CORRECTION}.rollout_is", "token")),
+        f"{_ACTOR}.policy_loss.loss_mode": (("vanilla",), read(f"{_ACTOR}.policy_loss.loss_mode", "vanilla")),
+    }
+    for key, (known, value) in by_row.items():
+        if value not in known:
+            yield (
+                f"{key} is {value}, and rubricem.context folds rollouts into several rows, of each of which veRL would "
+                f"make a sequence. Set it to {' or '.join(known)}, or leave rubricem.context out."
+            )
+    if any(not kind.startswith("token") for kind in (read(f"{_CORRECTION}.rollout_rs", None) or "token").split(",")):
+        yield (
+            f"{_CORRECTION}.rollout_rs rejects whole sequences, and rubricem.context folds rollouts into several rows, "
+            "of each of which veRL would make one. Set it to token_k3 or null, or leave rubricem.context out."
+        )
+
+
 def _separate(read: Reader, settings: VerlSettings) -> Iterator[str]:
     if read(_MODE, "sync") != SEPARATE:
         return
@@ -170,4 +194,4 @@ def _asynchrony(read: Reader, settings: VerlSettings) -> Iterator[str]:
         )
 
 
-RULES = (_unsupported, _correction, _separate, _requests, _asynchrony)
+RULES = (_unsupported, _correction, _folding, _separate, _requests, _asynchrony)

@@ -18,6 +18,7 @@ from rubricem_agent.prompting import agent_prompt, read_agent_prompts
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.on_ray import limits_of
 from rubricem_agent.wiring.tools import open_tools
+from rubricem_env.concurrency import derive_seed
 from rubricem_env.domain.errors import ModelError, RubricEMError, boundary
 from rubricem_env.domain.trajectory import ToolCall, ToolResult, ToolStatus
 from rubricem_env.env.episode import Episode
@@ -43,7 +44,9 @@ class EnginePolicy:
 
     name = "verl"
 
-    def __init__(self, client: Any, tokenizer: PolicyTokenizer, *, max_length: int) -> None:
+    def __init__(self, client: Any, tokenizer: PolicyTokenizer, *, max_length: int, is_seeded: bool = False) -> None:
+        """`is_seeded`: the engine draws the same tokens again for the same seed, weights and text."""
+        self.is_seeded = is_seeded
         self.tokenizer = tokenizer
         self.client = client
         self.max_length = max_length
@@ -56,8 +59,9 @@ class EnginePolicy:
         return min(self.seen_versions, default=default), max(self.seen_versions, default=default)
 
     def open(self, opening: Opening, *, sampling: Sampling, seed: int) -> TokenConversation:
-        """The seed is not used: an engine that resumes a turn under new weights cannot repeat it anyway."""
-        return _EngineConversation(self, opening, temperature=sampling.temperature)
+        return _EngineConversation(
+            self, opening, temperature=sampling.temperature, seed=seed if self.is_seeded else None
+        )
 
     def encode_opening(self, opening: Opening) -> list[int]:
         """The ids of an opening, which are made once for calls that follow each other."""
@@ -75,13 +79,14 @@ class EnginePolicy:
 class _EngineConversation(TokenConversation):
     """A conversation whose request id leads to the same server each time, so that its prefix cache is warm."""
 
-    def __init__(self, policy: EnginePolicy, opening: Opening, *, temperature: float) -> None:
+    def __init__(self, policy: EnginePolicy, opening: Opening, *, temperature: float, seed: int | None) -> None:
         super().__init__(
             policy.tokenizer, policy.encode_opening(opening), max_length=policy.max_length, scaffold=opening.scaffold
         )
         self._stops = opening.stops
         self._policy = policy
         self._temperature = temperature
+        self._seed = seed
         self._request_id = uuid.uuid4().hex
 
     async def draw(self, ids: Sequence[int], turn: TokenTurn, *, max_tokens: int) -> Usage:
@@ -103,6 +108,9 @@ class _EngineConversation(TokenConversation):
             "stop": list(self._stops),
             "include_stop_str_in_output": True,
         }
+        if self._seed is not None:
+            # Of the place in the text: a turn that new weights interrupt goes on by other numbers.
+            params["seed"] = derive_seed(self._seed, len(prompt))
         with boundary(ModelError, "get a turn from the sampling engine"):
             reply = await self._policy.client.generate(self._request_id, prompt_ids=prompt, sampling_params=params)
         versions = (reply.extra_fields.get(name) for name in ("min_global_steps", "max_global_steps"))
@@ -175,8 +183,11 @@ class EpisodeRunner:
     Its tools are opened at the first episode and stay open as long as the process lives.
     """
 
-    def __init__(self, settings: VerlSettings, *, model: Path, max_length: int, service: Any) -> None:
-        """`service` is Ray's handle of the judge service."""
+    def __init__(
+        self, settings: VerlSettings, *, model: Path, max_length: int, service: Any, is_seeded: bool = False
+    ) -> None:
+        """`service` is Ray's handle of the judge service; `is_seeded` is as in `EnginePolicy`."""
+        self._is_seeded = is_seeded
         self._settings = settings
         stages = settings.stage_set
         self._scaffold = stages.scaffold
@@ -200,7 +211,8 @@ class EpisodeRunner:
 
         Whatever fails on the way, the group gets its rollout. `step` is the one in which veRL requested the episode.
         """
-        policy = EnginePolicy(client, self._tokenizer, max_length=self._max_length)
+        policy = EnginePolicy(client, self._tokenizer, max_length=self._max_length, is_seeded=self._is_seeded)
+        seed = derive_seed(self._settings.seed, scheduled.step, scheduled.query.key, index) if self._is_seeded else 0
         trained_opening: list[int] | None = None
         try:
             with boundary(ModelError, "run an episode"):
@@ -219,7 +231,7 @@ class EpisodeRunner:
                     )
                 sampling = Sampling(temperature=temperature, max_turn_tokens=self._settings.max_turn_tokens)
                 rollout = await run_episode(
-                    Attempt(scheduled.query, opening, prompt.hash),
+                    Attempt(scheduled.query, opening, prompt.hash, seed),
                     RolloutContext(policy, toolbox, self._limits, sampling, self._settings.context),
                 )
                 lost = next((search.failure for search in self._searches if search.failure), "")

@@ -1,8 +1,10 @@
-"""The names under which veRL's registries have our trainers, transport, estimator and agent loop."""
+"""The names under which veRL's registries have our trainers, engine, transport, estimator and agent loop."""
 
 ASYNC = "rubricem_async"
 SYNC = "rubricem_sync"
 SEPARATE = "rubricem_separate"
+ENGINE = "transformers"
+"""The engine of `cpu/server.py`. It takes a seed for each request; vLLM would sample each such row by itself."""
 RAY = "ray"
 """The transport of `cpu/transport.py`, by its name in veRL's registry."""
 ESTIMATOR = "rubricem"

@@ -33,6 +33,13 @@ async def test_tokens_come_with_a_log_probability_each_and_the_number_of_the_wei
     assert drawn.stop_reason == "completed"
 
 
+async def test_a_seeded_request_draws_the_same_tokens_whatever_came_before(server):
+    await server.wake_up()
+    seeded = [(await server.generate([1, 2, 3], {**PARAMS, "seed": 7}, "r")).token_ids for _ in range(2)]
+    other = (await server.generate([1, 2, 3], {**PARAMS, "seed": 8}, "r")).token_ids
+    assert seeded[0] == seeded[1] != other
+
+
 async def test_a_request_that_comes_while_weights_change_waits_for_them(server, model_folder):
     await server.abort_all_requests()
     request = asyncio.create_task(server.generate([1, 2, 3], PARAMS, "r"))

@@ -140,7 +140,7 @@ class ReplicaServer:
                 turn=request,
                 max_tokens=max(1, min(limit, room)),
                 temperature=params.get("temperature", 1.0),
-                numbers=RandomNumbers(np.random.default_rng([self._seed, next(self._numbers)])),
+                numbers=RandomNumbers(np.random.default_rng(params.get("seed", [self._seed, next(self._numbers)]))),
             )
             await self._batcher.run(job)
             request.close()

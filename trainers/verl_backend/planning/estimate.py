@@ -23,6 +23,7 @@ from rubricem_env.tools.engines import ENGINES
 from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
 
 from .run_shape import KNOWN, Amount, Assumptions, Durations, Layout, ModelShape, Positive, RunShape
+from .windows import plan_windows
 
 GIB = 2**30
 _WEIGHT, _GRADIENT, _MOMENTS = 4, 4, 8
@@ -109,7 +110,8 @@ def plan_disk(shape: RunShape, model: ModelShape, assumed: Assumptions) -> DiskP
     sampled, recorded = shape.settings.record, 0.0
     if sampled is not None:
         attempts = shape.questions * min(shape.group_size, sampled.attempts or shape.group_size)
-        recorded = shape.steps // sampled.every * attempts * assumed.in_the_largest_step.sequence
+        tokens = plan_windows(shape, assumed.in_the_largest_step).all_tokens
+        recorded = shape.steps // sampled.every * attempts * tokens
     return DiskPlan(kept * plan_memory(shape, model, assumed).checkpoint_gib, recorded * _RECORDED_BYTES / GIB)
 
 
@@ -304,6 +306,8 @@ class PhaseTimes(Durations):
     most_searches: Amount = 10.0
     search_seconds: Amount = 0.0
     """What the slowest search engine needs for the searches of a step under its rates."""
+    fold_seconds: Amount = 0.0
+    """What the engines need for the prompts of the windows after a fold."""
     judge_seats: PositiveCount = 10_000
     """Calls to the judge at once."""
     candidates: PositiveCount = 8
@@ -326,19 +330,27 @@ def estimate_times(shape: RunShape, model: ModelShape, assumed: Assumptions, *, 
     same = assumed.model_dump(include={*Durations.model_fields})
     same["reflection_tokens"] = min(assumed.reflection_tokens, reflection.new_tokens)
     doublings = math.log2(shape.tensor_parallel)
+    windows = plan_windows(shape, assumed)
+    # What is read again begins with the same opening, which is cached.
+    read = windows.again - (windows.number - 1) * assumed.start_tokens
     moved = (_WEIGHT if shape.offloads_weights else 0) + (_MOMENTS if shape.offloads_moments else 0)
     same["swap_seconds"] += 2 * moved * model.parameters / shape.sharded_over / GIB / assumed.host_gib
     return PhaseTimes(
         **same,
         engine_speed=assumed.engine_tokens * sampling * _REFERENCE / model.parameters * 0.9**doublings,
         sequence_speed=assumed.sequence_tokens * (1 + _TENSOR_GAIN * doublings),
-        engine_seats=max(1, engines * min(shape.engine_seats, int(cached / assumed.sequence))),
-        longest_tokens=shape.response_tokens,
+        engine_seats=max(1, engines * min(shape.engine_seats, int(cached / windows.tokens))),
+        longest_tokens=shape.response_tokens if windows.number == 1 else shape.settings.limits.max_tokens,
         search_seconds=max(search_seconds(shape, assumed).values(), default=0.0),
         most_searches=shape.settings.limits.max_calls,
+        fold_seconds=shape.attempts
+        * read
+        * _operations(windows.tokens, model)
+        / (assumed.train_teraflops * 1e12)
+        / sampling,
         judge_seats=shape.settings.judge.rates.concurrency,
         candidates=reflection.num_candidates,
-        task_seconds=shape.attempts * _train_seconds(assumed.sequence, shape, model, assumed) / training,
+        task_seconds=shape.attempts * windows.number * _train_seconds(windows.tokens, shape, model, assumed) / training,
         lesson_seconds=lessons * _train_seconds(lesson_tokens(shape, assumed), shape, model, assumed) / training,
     )
 
@@ -357,9 +369,7 @@ def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed:
     """
     forward = 1 + shape.has_reference + (not shape.bypasses)
     passes = forward + 2 + shape.recomputes
-    # Operations of a token forward, on average over the sequence: matrices and attention.
-    token = 2 * model.parameters + 2 * model.layers * model.heads * model.head_size * sequence
-    computed = sequence * token * passes / (assumed.train_teraflops * 1e12)
+    computed = sequence * _operations(sequence, model) * passes / (assumed.train_teraflops * 1e12)
     room = shape.tokens_per_gpu * shape.sequence_parallel
     together = max(1.0, assumed.packing * room / sequence) / shape.sequence_parallel
     shards = shape.sharded_over
@@ -367,6 +377,11 @@ def _train_seconds(sequence: float, shape: RunShape, model: ModelShape, assumed:
     link = assumed.node_gib if shards <= shape.gpus_per_node else network
     moved = ((forward + 1) * _HALF + _GRADIENT) * model.parameters * (shards - 1) / shards / GIB
     return max(computed, moved / link / together)
+
+
+def _operations(sequence: float, model: ModelShape) -> float:
+    """Of a token forward, on average over a sequence: matrices and attention."""
+    return 2 * model.parameters + 2 * model.layers * model.heads * model.head_size * sequence
 
 
 NOT_ESTIMATED = "queues at engine and judge, failed episodes, checkpoints, validation and start-up"
@@ -388,7 +403,7 @@ def estimate_step(times: PhaseTimes, shape: RunShape) -> dict[str, float]:
     }
     busy = sum(updates.values())
     tokens = shape.attempts * times.written_tokens + shape.reflected * times.candidates * times.reflection_tokens
-    engine = max(tokens / times.engine_speed, times.search_seconds)
+    engine = max(tokens / times.engine_speed + times.fold_seconds, times.search_seconds)
     longest = min(times.longest_tokens, times.written_tokens * _slowest(shape.attempts, times.spread))
     sampling = max(engine, longest / times.sequence_speed + times.searches * times.tool_seconds)
     calls = shape.questions * times.propose_seconds + shape.reflected * times.reflect_seconds

@@ -15,9 +15,10 @@ from rich.table import Table
 from ..refusals import refuse_unfit
 from . import estimate
 from .quota import judge_bottleneck, judge_need
-from .ranges import RANGES, at_ends, stage_set_assumptions
+from .ranges import at_ends, stage_set_assumptions
 from .run_shape import Assumptions, ModelShape, RunShape, find_model_shape, read_run_file, read_run_shape, with_changes
 from .savings import Cost, find_savings
+from .windows import assume_calls, assumed_ranges, plan_windows
 
 NODES = (2, 4)
 """Of eight H100s: the paper's two clusters."""
@@ -42,6 +43,7 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
     again = max(0.0, 1 - times.reflection_tokens / estimate.lesson_tokens(shape, assumed)) * (1 - 1 / times.candidates)
     judges = estimate.judge_gpus(shape, assumed)
     disk = estimate.plan_disk(shape, model, assumed)
+    windows = plan_windows(shape, assumed)
     need, rates = judge_need(shape, assumed), shape.settings.judge.rates
     rented = {"GPUs": shape.gpus} | ({"judges' GPUs": judges} if judges else {})
     run |= {what: hours * number * assumed.gpu_hour_dollars for what, number in rented.items()}
@@ -60,6 +62,16 @@ def make_plan(shape: RunShape, model: ModelShape, assumed: Assumptions) -> Plan:
             "% of Phase A's tokens": 100 * again,
             "seconds of a step": again * step["trains on reflections"],
         },
+        "windows of an attempt": {
+            "number": windows.number,
+            "tokens of each": windows.tokens,
+            "prompt tokens that are read again": windows.again,
+            "% of all tokens": 100 * windows.again / windows.all_tokens,
+            "seconds of a step, of sampling": times.fold_seconds,
+            "seconds of a step, of training": times.task_seconds * windows.again / windows.all_tokens,
+        }
+        if windows.number > 1
+        else {},
         "seconds that the searches of a step need": {**estimate.search_seconds(shape, assumed)},
         "judge, of a step at its largest": {
             "calls": need.calls,
@@ -131,14 +143,15 @@ def print_plan(
     config = read_run_file(file, changes)
     shape = read_run_shape(config)
     said = stage_set_assumptions(shape.settings.stage_set)
+    given = dict.fromkeys([*said, *(written.partition("=")[0] for written in assumptions)])
     assumed = with_changes(Assumptions.model_validate(said), assumptions)
+    assumed = assume_calls(assumed, shape, given)
     model = find_model_shape(shape.model)
     counts = sorted({*NODES, shape.nodes}) if shape.gpus_per_node == 8 else [shape.nodes]
     # On a CPU no GPU is planned.
     sized = [shape.model_copy(update={"nodes": nodes}) for nodes in counts if shape.device != "cpu"]
     plans = {run.gpus: make_plan(run, model, assumed) for run in sized if run.gpus % run.sequence_parallel == 0}
-    given = {*said, *(written.partition("=")[0] for written in assumptions)}
-    ends = at_ends(assumed, dict.fromkeys(given))
+    ends = [assume_calls(end, shape, given) for end in at_ends(assumed, given)]
     document = {
         "config": file.stem,
         "model": shape.model,
@@ -165,7 +178,7 @@ def print_plan(
         if plans
         else [],
         "assumed": assumed.model_dump(),
-        "sources": {name: ends._asdict() for name, ends in RANGES.items()},
+        "sources": {name: ends._asdict() for name, ends in assumed_ranges(shape).items()},
         "left out": estimate.NOT_ESTIMATED,
         "prices": [*dict.fromkeys(kind.price for kind in estimate.plan_calls(shape, assumed) if kind.price)],
     }

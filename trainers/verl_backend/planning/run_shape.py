@@ -335,6 +335,14 @@ class RunShape(Frozen):
         """The tokens of the longest sequence."""
         return self.prompt_tokens + self.response_tokens
 
+    @property
+    def longest_window(self) -> int | None:
+        """The most tokens of a window, where a context is folded before an attempt is over; else None."""
+        fold_at, limits = self.settings.context.fold_at, self.settings.limits
+        if fold_at is None or fold_at + self.settings.max_turn_tokens >= self.prompt_tokens + limits.max_tokens:
+            return None
+        return fold_at + self.settings.max_turn_tokens
+
 
 _RUN_KEYS = {name: field.metadata[-1] for name, field in RunShape.model_fields.items() if name != "settings"}
 """The key of each number in veRL's config."""
@@ -386,7 +394,14 @@ def _refuse_uneven(shape: RunShape) -> None:
                 f"{shape.tokens_per_gpu} on {shape.sequence_parallel} GPUs a sequence). Raise it to "
                 f"{-(-tokens // shape.sequence_parallel)}, share a sequence among more GPUs, or lower the length."
             )
-    if shape.settings.limits.max_tokens > shape.response_tokens:
+    window = shape.longest_window
+    if window is not None and window > shape.total_tokens:
+        raise ConfigError(
+            f"a window may have {window} tokens (rubricem.context.fold_at and a turn of rubricem.max_turn_tokens), and "
+            f"data.max_prompt_length and max_response_length are {shape.total_tokens} together. Lower the one or raise "
+            "the other."
+        )
+    if window is None and shape.settings.limits.max_tokens > shape.response_tokens:
         raise ConfigError(
             f"rubricem.limits.max_tokens is {shape.settings.limits.max_tokens} and data.max_response_length "
             f"{shape.response_tokens}; an episode must fit into the response. Lower the one or raise the other."
