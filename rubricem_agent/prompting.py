@@ -17,7 +17,7 @@ from rubricem_agent.policy.base import Opening
 from rubricem_env.domain.errors import ConfigError, ToolError
 from rubricem_env.domain.inputs import read_prompt_texts, refuse_placeholders
 from rubricem_env.domain.scaffold import Scaffold
-from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, stage_set_folder
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, is_shipped, stage_set_folder
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.untrusted import neutralize
@@ -112,7 +112,8 @@ def read_agent_prompts(folder: Path | None, stage_set: StageSet = DEEP_RESEARCH)
         return stage_prompts(stage_set)
     shared = resources.files("rubricem_agent").joinpath("prompts")
     ours = stage_prompts(stage_set)
-    shipped = f"{shared}, and agent.md from {stage_set_folder(stage_set.name)}"
+    own = stage_set_folder(stage_set.name) if is_shipped(stage_set.name) else f"the stage set {stage_set.name}"
+    shipped = f"{shared}, and agent.md from {own}"
     texts = read_prompt_texts(folder, AGENT_PROMPTS, shipped=shipped)
     for name, text in texts.items():
         _refuse_other_shape(f"the prompt {folder / name}.md", own=text, ours=ours[name].text)

@@ -4,14 +4,8 @@ from pathlib import Path
 
 import torch
 
-from rubricem_env.domain.judgement import Rubric
-from rubricem_env.domain.trajectory import Query
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
-
-LETTER = (
-    "<think>t</think><outline><aims>decline the invitation</aims><order>o</order></outline><draft>I decline.</draft>"
-    "<revision><faults>f</faults><changes>c</changes></revision><final>I decline the invitation.</final>"
-)
+from tests.letters import LETTER, brief
 
 
 def learn_letter(folder: Path) -> Path:
@@ -31,8 +25,6 @@ def learn_letter(folder: Path) -> Path:
 
 def write_briefs(file: Path, occasions: tuple[str, ...] = ("tea", "dinner")) -> Path:
     """Two briefs or more, each with a rubric of its data set."""
-    polite = Rubric(stage="answer", title="Polite", description="Thanks for the invitation.", persistent=True)
-    asked = (f"Write a letter that declines the invitation to {what}." for what in occasions)
-    briefs = [Query(question=question, rubrics=(polite,)) for question in asked]
+    briefs = [brief(occasion) for occasion in occasions]
     file.write_text("\n".join(brief.model_dump_json() for brief in briefs))
     return file

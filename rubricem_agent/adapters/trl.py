@@ -1,11 +1,11 @@
-"""TRL's GRPOTrainer with rollouts in tokens, the four stage scores as rewards, and stage advantages in the loss.
+"""TRL's GRPOTrainer with rollouts in tokens, the scores of the stages as rewards, and stage advantages in the loss.
 
     spec = research_spec()
     trainer = StageGRPOTrainer(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
     trainer.train()
 
-`TrlSpec` takes another way to play. A plain GRPOTrainer takes the same arguments; it sees four rewards and makes one
-advantage of them.
+`TrlSpec` takes another way to play. A plain GRPOTrainer takes the same arguments; it sees a reward for each stage and
+makes one advantage of them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,12 +24,13 @@ from rubricem_agent.adapters.credit import (
 )
 from rubricem_agent.learn.credit import CreditSettings
 from rubricem_agent.learn.padding import pad_rows
-from rubricem_agent.prompting import AgentPrompt, agent_prompt
+from rubricem_agent.prompting import AgentPrompt, agent_prompt, stage_prompts
 from rubricem_env.adapters.session import offline_scorer, require_tested
 from rubricem_env.concurrency import LoopThread
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.rewards import Scorer
@@ -53,7 +54,7 @@ Play = Callable[[Sequence[Query], Any], Awaitable[Sequence[Rollout]]]
 class TrlSpec:
     """The arguments of a GRPOTrainer; the trainer decides on batches, group size and steps.
 
-    `advantages` is called like `stage_advantages`.
+    `advantages` is called like `stage_advantages`; `stages` are those of the attempts, in order.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class TrlSpec:
         scorer: Scorer,
         advantages: Callable[..., npt.NDArray[np.float32]] | None = None,
         queries: Sequence[Query] | None = None,
+        stages: Sequence[str] = STAGES,
     ) -> None:
         self._play = play
         self._scorer = scorer
+        self._stages = tuple(stages)
         self._advantages = advantages
         self._queries = {query.question: query for query in (offline_queries() if queries is None else queries)}
         self._loop = LoopThread()
@@ -85,7 +88,7 @@ class TrlSpec:
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
         """One function for each stage; None where it has no score. For GDPO set multi_objective_aggregation."""
-        return [_stage_reward(stage) for stage in STAGES]
+        return [_stage_reward(stage) for stage in self._stages]
 
     @property
     def trainer_arguments(self) -> dict[str, Any]:
@@ -201,21 +204,38 @@ def research_spec(
     max_turn_tokens: int = 2_048,
     rows: int = 16,
     credit: CreditSettings | None = None,
+    scaffold: StageSet | str = DEEP_RESEARCH,
 ) -> TrlSpec:
     """A spec whose episodes are played in this process with the trainer's own model, and credited stage by stage.
 
     The defaults are the almanac, judged by rules, the agent's rules as prompt, and the paper's limits and credit.
+
+    Raises:
+        ConfigError: there is no such stage set, or the prompt is of another one.
     """
+    stage_set = scaffold if isinstance(scaffold, StageSet) else read_stage_set(scaffold)
+    own = stage_set.scaffold
     chosen = offline_queries() if queries is None else tuple(queries)
     tools = shipped_toolbox() if toolbox is None else toolbox
+    chosen_prompt = prompt or agent_prompt(tools.names, prompts=stage_prompts(stage_set), scaffold=own)
+    if chosen_prompt.scaffold != own:
+        raise ConfigError(
+            f"the prompt is of the stages of {chosen_prompt.scaffold.name!r}, and scaffold is {own.name!r}. Give "
+            "research_spec the scaffold of the prompt, or leave the prompt out."
+        )
     play = play_locally(
-        prompt or agent_prompt(tools.names),
+        chosen_prompt,
         tools,
         limits=limits or EpisodeLimits(),
         max_turn_tokens=max_turn_tokens,
         rows=rows,
     )
-    advantages = partial(stage_advantages, settings=credit)
-    spec = TrlSpec(play=play, scorer=scorer or offline_scorer(chosen), advantages=advantages, queries=chosen)
+    spec = TrlSpec(
+        play=play,
+        scorer=scorer or offline_scorer(chosen, stage_set),
+        advantages=partial(stage_advantages, settings=credit, stage_set=stage_set),
+        queries=chosen,
+        stages=own.names,
+    )
     spec.check = refuse_unplayable
     return spec

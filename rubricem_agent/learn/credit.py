@@ -102,9 +102,19 @@ def credit_judged(
     the episode. `stage_ids` (rollouts, tokens) counts stages from 0 where the policy wrote, else -1, padded on the
     right. IGPO alone needs `gains`, as in `ScoredBatch`. GDPO scales by the spread over all rollouts given, so one
     group is scaled alone.
+
+    Raises:
+        UsageError: a judgement has other stages than the set.
     """
+    names = stage_set.scaffold.names
+    other = next((judgement for judgement in judgements if judgement.stages != names), None)
+    if other is not None:
+        raise UsageError(
+            f"a judgement has the stages {', '.join(other.stages)}, and the credit is of the stages "
+            f"{', '.join(names)} of {stage_set.name!r}. Give stage_set, the one that the attempts were written in."
+        )
     numbers = np.asarray(groups)
-    num_stages = len(stage_set.scaffold.stages)
+    num_stages = len(names)
     counted = np.array(valid, dtype=bool)
     scores = np.zeros((len(judgements), num_stages))
     scored = np.ones(scores.shape, dtype=bool)

@@ -55,7 +55,8 @@ class ResearchGemEnv(Env):  # type: ignore[misc,unused-ignore]  # gem is absent 
 
     def sample_random_action(self) -> str:
         """An answer, so that random play ends."""
-        return "<answer>I do not know.</answer>"
+        tag = self._env.env_spec.stage_set.scaffold.answer_tag
+        return f"<{tag}>I do not know.</{tag}>"
 
     def close(self) -> None:
         """Stop the environment's thread."""

@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from rubricem_env.domain.base import Span
 from rubricem_env.domain.errors import MissingExtraError, UsageError
 from rubricem_env.domain.judgement import Judgement
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import Query, Trajectory
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Finished
@@ -143,10 +144,11 @@ def warn_if_untested(package: str, installed: str, tested: str) -> None:
         )
 
 
-def offline_scorer(queries: Sequence[Query] | None = None) -> GroupScorer:
+def offline_scorer(queries: Sequence[Query] | None = None, stage_set: StageSet = DEEP_RESEARCH) -> GroupScorer:
     """The judge of the stage-aware rubrics, by rules instead of a model, with the persistent rubrics of `queries`."""
     chosen = offline_queries() if queries is None else queries
-    return GroupScorer(StepJudge(RulesJudge(), RubricBuffer()), {query.key: query for query in chosen})
+    judge = StepJudge(RulesJudge(), RubricBuffer(), stage_set=stage_set)
+    return GroupScorer(judge, {query.key: query for query in chosen})
 
 
 def offline_env_spec(
@@ -159,17 +161,21 @@ def offline_env_spec(
     count_tokens: TokenCount = estimate_tokens,
     system: str = "",
     context: ContextLimits | None = None,
+    scaffold: StageSet | str = DEEP_RESEARCH,
 ) -> EnvSpec:
     """A spec over the shipped tools. `group_size` attempts at a question are judged together.
+
+    The questions are the almanac's, which is searched; for a scaffold without a search give your own.
 
     A model that was not trained on the scaffold needs its rules: `system=agent_prompt(shipped_toolbox().names).system`.
 
     Raises:
-        ConfigError: the reward mode is unknown.
+        ConfigError: the reward mode is unknown, or there is no such stage set.
         UsageError: the group size is below 1, or the patience is not positive.
     """
     chosen = offline_queries() if queries is None else tuple(queries)
-    scorer = GatheringScorer(offline_scorer(chosen), group_size, patience=patience)
+    stage_set = scaffold if isinstance(scaffold, StageSet) else read_stage_set(scaffold)
+    scorer = GatheringScorer(offline_scorer(chosen, stage_set), group_size, patience=patience)
     return make_env_spec(
         queries=chosen,
         reward=reward,
@@ -178,4 +184,5 @@ def offline_env_spec(
         count_tokens=count_tokens,
         system=system,
         context=context,
+        scaffold=stage_set,
     )

@@ -1,4 +1,4 @@
-"""A taskset for verifiers with four stage scores as named rewards, and a harness that plays its episodes here.
+"""A taskset for verifiers with the scores of the stages as named rewards, and a harness that plays its episodes here.
 
 A plugin is a module of yours, found by its name on the path:
 

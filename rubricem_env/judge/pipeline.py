@@ -10,10 +10,12 @@ from typing import Any, Literal
 from pydantic import StrictInt, TypeAdapter
 
 from rubricem_env.concurrency import derive_seed, open_generator, run_together
+from rubricem_env.domain.base import Stage
 from rubricem_env.domain.errors import ConfigError, JudgeError, UsageError
 from rubricem_env.domain.inputs import validating
-from rubricem_env.domain.judgement import Unscored
+from rubricem_env.domain.judgement import Rubric, Unscored
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
+from rubricem_env.domain.trajectory import Query
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult, present_stages
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.injections import find_injections
@@ -194,13 +196,23 @@ class StepJudge:
 
     async def _propose(self, group: Group, known: RubricSet, *, step: int) -> tuple[RubricSet, Proposal]:
         """The group's rubrics with new ones. Only intact attempts that differ are contrasted."""
-        rubrics = known.with_persistent(group.query.rubrics)
+        rubrics = known.with_persistent(self._persistent(group.query))
         if not group.has_contrast:
             return rubrics, Proposal()
         seed = derive_seed(self.settings.seed, step, group.key, "propose")
         intact = tuple(group.trajectories[index] for index in group.intact)
         proposal = await self.judge.propose(Contrast(group.query.question, intact, known=rubrics, step=step, seed=seed))
         return rubrics.with_proposed(proposal.rubrics, step=step), proposal
+
+    def _persistent(self, query: Query) -> tuple[Rubric, ...]:
+        """The rubrics of the data set; those of the answer judge the last stage, however it is called."""
+        names = self.stage_set.scaffold.names
+        if Stage.ANSWER in names:
+            return query.rubrics
+        return tuple(
+            rubric.model_copy(update={"stage": names[-1]}) if rubric.stage == Stage.ANSWER else rubric
+            for rubric in query.rubrics
+        )
 
     async def _score(self, request: ScoringRequest, proposal_failure: str) -> RolloutJudgement:
         present = present_stages(request.parsed)

@@ -11,9 +11,12 @@ from gymnasium.utils.env_checker import check_env
 
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.gem import ResearchGemEnv
+from rubricem_env.adapters.session import offline_scorer
 from rubricem_env.registration import ENV_ID, register_environments
 from tests.adapters import snippets
 from tests.adapters.golden_group import SIZE, assert_golden_judgements, group_scorer, tutor
+from tests.letters import BRIEF, LETTER
+from tests.scaffolds import WRITING
 
 
 @pytest.fixture
@@ -76,6 +79,17 @@ def test_a_policy_that_never_ends_is_ended_by_the_limits(registered):
     env.step("and on")
     _, _, terminated, truncated, info = env.step("and on")
     assert (terminated, truncated, info["ending"]) == (False, True, "stalled")
+    env.close()
+
+
+def test_a_letter_is_written_in_the_stages_of_writing():
+    env = ResearchGemEnv(queries=[BRIEF], scaffold="writing", reward="answer", scorer=offline_scorer([BRIEF], WRITING))
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step(LETTER)
+    assert (terminated, reward) == (True, info["score_final"])
+    env.reset(seed=0)
+    *_, ended, _, info = env.step(env.sample_random_action())
+    assert (ended, info["ending"]) == (True, "answered")
     env.close()
 
 

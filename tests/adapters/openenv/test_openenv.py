@@ -16,11 +16,14 @@ from docs.adapters.openenv_episodes import attempt, serve
 from docs.adapters.openenv_server import TOKEN
 from docs.adapters.prompt import SYSTEM, prompt_of
 from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
-from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, research_app
+from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchEnvironment, research_app
+from rubricem_env.adapters.session import offline_env_spec
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.spec import make_env_spec
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
+from tests.letters import BRIEF, LETTER
+from tests.scaffolds import WRITING
 
 KEY = tutored_query().key
 CLIENT_TO_KILL = """
@@ -57,6 +60,15 @@ async def test_a_group_of_sessions_gets_the_golden_scores():
         played = await asyncio.gather(*(attempt(url, tutor(place)) for place in range(SIZE)))
     assert_golden_scores([list(observation.stage_scores.values()) for observation in played])
     assert [observation.reward for observation in played] == pytest.approx([row[3] for row in GOLDEN["scores"]])
+
+
+async def test_a_letter_has_the_scores_of_the_stages_of_writing():
+    environment = ResearchEnvironment(offline_env_spec(queries=[BRIEF], scaffold="writing"))
+    await environment.reset_async(query_key=BRIEF.key)
+    observation = await environment.step_async(ResearchAction(text=LETTER))
+    assert observation.done
+    assert tuple(observation.stage_scores) == WRITING.scaffold.names
+    assert observation.reward == observation.stage_scores["final"]
 
 
 async def test_64_episodes_at_once_survive_the_death_of_one_of_their_clients(server):

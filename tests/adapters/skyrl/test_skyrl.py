@@ -12,12 +12,15 @@ from skyrl_gym.envs.registration import deregister
 from skyrl_gym.metrics import aggregate_for_environment
 
 from docs.adapters.tutor import tutored_query
+from rubricem_env.adapters.session import offline_env_spec
 from rubricem_env.adapters.skyrl import ResearchTextEnv
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.env.rewards import GatheringScorer
 from rubricem_env.env.spec import make_env_spec
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, group_scorer, tutor
+from tests.letters import BRIEF, LETTER
+from tests.scaffolds import WRITING
 
 KEY = tutored_query().key
 STAGES = ("plan", "research", "review", "answer")
@@ -64,6 +67,22 @@ def test_a_group_in_a_pool_of_threads_gets_the_golden_scores(make_env):
     metrics = aggregate_for_environment("test", [env.get_metrics() for env, _ in played])
     assert metrics["score_plan"] == pytest.approx(0.75)
     assert metrics["answered"] == 1.0
+
+
+def test_a_letter_is_paid_in_the_stages_of_writing():
+    class Letters(ResearchTextEnv):
+        research = offline_env_spec(queries=[BRIEF], reward="stagewise", scaffold="writing")
+
+    env = Letters(extras={"query_key": BRIEF.key})
+    env.init([])
+    output = env.step(LETTER)
+    metrics = env.get_metrics()
+    scores = [value for name, value in metrics.items() if name.startswith("score_")]
+    assert output["done"]
+    assert output["reward"] == pytest.approx(sum(scores))
+    assert {name for name in metrics if name.startswith("score_")} <= {f"score_{s}" for s in WRITING.scaffold.names}
+    assert output["metadata"]["turn_rewards"] == [pytest.approx(sum(scores))]
+    env.close()
 
 
 def test_the_plan_is_paid_in_the_turn_that_closes_it(make_env):

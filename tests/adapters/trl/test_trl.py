@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from docs.adapters.recipes.async_grpo import worker
@@ -25,9 +25,13 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.world.offline import shipped_toolbox
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_judgements, group_scorer
+from tests.letter_writer import learn_letter
+from tests.letters import BRIEF
+from tests.scaffolds import WRITING
 
 pytestmark = pytest.mark.filterwarnings("default")
 QUERY = tutored_query()
@@ -260,3 +264,30 @@ def test_the_recipe_for_async_grpo_fills_the_buffer_with_a_row_for_each_stage(to
 
 def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
     snippets.run_program("TRL", tmp_path)
+
+
+def test_letters_are_trained_on_in_the_stages_of_writing(tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(learn_letter(tmp_path / "policy"))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "policy", attn_implementation="sdpa")
+    spec = research_spec(
+        queries=[BRIEF],
+        toolbox=LocalToolbox(),
+        scaffold="writing",
+        prompt=agent_prompt((), system="Write.", scaffold=WRITING.scaffold),
+        max_turn_tokens=200,
+    )
+    settings = {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 4, "temperature": 1.3}
+    config = GRPOConfig(
+        output_dir=str(tmp_path), report_to=[], use_cpu=True, save_strategy="no", bf16=False, **settings
+    )
+    trainer = StageGRPOTrainer(model, args=config, processing_class=tokenizer, **spec.trainer_arguments)
+    trainer.train()
+    spec.close()
+
+    assert [reward.__name__ for reward in spec.reward_funcs] == [f"{stage}_score" for stage in WRITING.scaffold.names]
+    assert any("rewards/final_score/mean" in line for line in trainer.state.log_history)
+
+
+def test_a_prompt_of_other_stages_is_refused():
+    with pytest.raises(ConfigError, match="the prompt is of the stages of 'deep_research', and scaffold is 'writing'"):
+        research_spec(queries=[BRIEF], scaffold="writing", prompt=AgentPrompt("Plan, then search.", ""))

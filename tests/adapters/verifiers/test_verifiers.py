@@ -15,7 +15,17 @@ from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, assert_golden_judgements
+from tests.letters import LETTER
+from tests.scaffolds import WRITING
 
+LETTERS = """
+from rubricem_env.adapters.session import offline_env_spec
+from rubricem_env.adapters.verifiers import research_plugin
+from tests.letters import BRIEF
+
+Letters, Writer = research_plugin(offline_env_spec(queries=[BRIEF], scaffold="writing"))
+__all__ = ["Letters", "Writer"]
+"""
 STAGES = ("plan", "research", "review", "answer")
 
 
@@ -87,3 +97,13 @@ def test_the_three_lines_of_the_docs_are_a_plugin(tmp_path):
     judgements = [Judgement.model_validate(trace["info"]["stage_outcomes"], strict=False) for trace in traces]
     assert sorted(map(scores_of, traces)) == sorted(tuple(round(score, 6) for score in row) for row in GOLDEN["scores"])
     assert len(judgements) == len(GOLDEN["scores"])
+
+
+def test_a_letter_is_rewarded_in_the_stages_of_writing(tmp_path):
+    (tmp_path / "letters.py").write_text(LETTERS, encoding="utf-8")
+    with serve_loopback(ModelServer(lambda asked: LETTER)) as url:
+        (trace, *_) = evaluate(url, tmp_path, plugin="letters", path=tmp_path, group_size=1, task=0)
+    assert trace["ok"]
+    assert {*trace["rewards"]} <= {*WRITING.scaffold.names}
+    assert trace["rewards"]["final"]["score"] > 0
+    assert tuple(trace["info"]["stage_outcomes"]) == WRITING.scaffold.names

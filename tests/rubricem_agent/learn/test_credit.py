@@ -221,3 +221,11 @@ def test_the_papers_matrix_is_that_of_deep_research_and_a_config_may_give_anothe
     assert CreditSettings().matrix is None
     with pytest.raises(ConfigError, match="the diagonal must be 1"):
         CreditSettings(matrix=((0.5,),))
+
+
+def test_judgements_of_other_stages_than_the_set_are_refused():
+    judgements = [Judgement.of({"report": StageScore(score=1.0)}, THREE.names)] * 2
+    with pytest.raises(UsageError, match="a judgement has the stages frame, analyse, report, and the credit is of the"):
+        credit_judged(
+            judgements, groups=[0, 0], valid=[True, True], stage_ids=np.zeros((2, 1), int), settings=CreditSettings()
+        )

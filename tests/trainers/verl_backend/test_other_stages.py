@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.errors import ConfigError, JudgeError
-from rubricem_env.domain.judgement import Rubric
 from rubricem_env.domain.stage_set import read_stage_set, stage_set_folder
-from rubricem_env.domain.trajectory import Query
 from rubricem_env.llm.usage import SpendLimitReached
 from rubricem_records.rollouts.rollouts import Rollout
+from tests.letters import BRIEF, LETTER
 from tests.scaffolds import WRITING, attempt_of
 from tests.trainers.verl_backend.fakes import FakeClient, FakeHandle
 from tests.trainers.verl_backend.test_judge_service import identity, with_tokens
@@ -23,15 +22,6 @@ from trainers.verl_backend.reporting import stage_means
 from trainers.verl_backend.rollout import EpisodeRunner
 from trainers.verl_backend.rows import ScheduledQuery
 from trainers.verl_backend.settings import read_section, shipped_stages
-
-BRIEF = Query(
-    question="Write a letter that declines the invitation to tea.",
-    rubrics=(Rubric(stage="answer", title="Polite", description="Thanks for the invitation.", persistent=True),),
-)
-LETTER = (
-    "<think>t</think><outline><aims>decline</aims><order>o</order></outline><draft>I decline.</draft>"
-    "<revision><faults>f</faults><changes>c</changes></revision><final>I decline the invitation.</final>"
-)
 
 
 @pytest.fixture
