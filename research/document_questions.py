@@ -28,7 +28,7 @@ _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _CONTACT = re.compile(r"\s*<[^>]*>")
 
 
-class Proposal(NamedTuple):
+class PepHeader(NamedTuple):
     """The header of a proposal."""
 
     number: int
@@ -57,7 +57,7 @@ class Proposal(NamedTuple):
                 }
 
 
-def read_proposal(path: Path) -> Proposal | None:
+def read_proposal(path: Path) -> PepHeader | None:
     """The header of a file; None where it lacks what each proposal has."""
     header = HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
     number, title, created = header.get("PEP", ""), header.get("Title", ""), _YEAR.search(header.get("Created", ""))
@@ -65,7 +65,7 @@ def read_proposal(path: Path) -> Proposal | None:
     if not (number.isdigit() and title and created and author) or "@" in author:
         return None
     version = header.get("Python-Version", "").strip()
-    return Proposal(
+    return PepHeader(
         int(number), " ".join(title.split()), author, created[1], version if _VERSION.fullmatch(version) else ""
     )
 
