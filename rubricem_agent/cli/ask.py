@@ -211,8 +211,11 @@ _RETRY = RetryPolicy(attempts=4, initial_delay=0.5, deadline=300.0)
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
-    """How the policy draws its text. Field names are option names."""
+class PlayOptions:
+    """How the policy draws its text, how long its research may be, and how much of it it reads.
+
+    Field names are option names.
+    """
 
     temperature: Annotated[float, typer.Option(min=0, max=5, help="Of the policy; 0 takes the likeliest token.")] = (
         Sampling().temperature
@@ -220,15 +223,6 @@ class SamplingOptions:
     max_turn_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of one turn.")] = (
         Sampling().max_turn_tokens
     )
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling(temperature=self.temperature, max_turn_tokens=self.max_turn_tokens)
-
-
-@dataclass(frozen=True)
-class LengthOptions:
-    """How long the research may be, and how much of it the policy reads. Field names are option names."""
 
     max_calls: Annotated[int, typer.Option(min=1, help="The most tool calls.")] = EpisodeLimits().max_calls
     max_turns: Annotated[int, typer.Option(min=2, help="The most turns; more than the calls.")] = (
@@ -240,6 +234,10 @@ class LengthOptions:
     fold_at: Annotated[int | None, typer.Option(min=1, help=FOLD_AT_HELP)] = None
     fold_to: Annotated[int, typer.Option(min=1, help=FOLD_TO_HELP)] = ContextLimits().fold_to
     keep: Annotated[int, typer.Option(min=1, help=KEEP_HELP)] = ContextLimits().keep
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=self.temperature, max_turn_tokens=self.max_turn_tokens)
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -270,9 +268,8 @@ def ask(
         AnswerFormat.LONG
     ),
     policy: Annotated[str, typer.Option(help=f"{POLICY_NAMES}.")] = SCRIPTED,
-    drawn: SamplingOptions = SamplingOptions(),
+    played: PlayOptions = PlayOptions(),
     searched: ToolOptions = ToolOptions(),
-    length: LengthOptions = LengthOptions(),
     reuse: Annotated[
         Literal["none", "within", "cross"],
         typer.Option(help="Lessons from the bank for the first attempt: this question's, or other questions'."),
@@ -294,8 +291,8 @@ def ask(
     stage_set = read_stage_set(scaffold)
     if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
         raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
-    config = PolicyConfig(policy=policy, sampling=drawn.sampling, retry=_RETRY)
-    limits, context = length.limits, length.context
+    config = PolicyConfig(policy=policy, sampling=played.sampling, retry=_RETRY)
+    limits, context = played.limits, played.context
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL if tools == OFFLINE else NO_MODEL_OF_TOOLS.format(tools=tools))

@@ -63,7 +63,10 @@ class EpisodeLimits(Settings):
     max_turns: Annotated[int, Field(ge=2)] = 14
     """The most emissions of any kind. They are the calls, the answer, and a few invalid ones."""
     max_tokens: PositiveCount = 18_432
-    """The most tokens of the response, which is the policy's text and the tools' answers, without the prompt."""
+    """The most tokens of the response, which is the policy's text and the tools' answers, without the prompt.
+
+    Of the whole record, also where `context` lets the policy read less of it.
+    """
     max_idle_turns: PositiveCount = 2
     """Emissions in a row without an action that end the episode."""
     call_seconds: Annotated[float, Field(gt=0)] = CALL_SECONDS

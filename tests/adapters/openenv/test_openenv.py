@@ -19,6 +19,8 @@ from docs.adapters.tutor import Tutor, tutored_query, tutored_questions
 from rubricem_env.adapters.openenv import ResearchAction, ResearchClient, ResearchEnvironment, research_app
 from rubricem_env.adapters.session import offline_env_spec
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.spec import make_env_spec
 from tests.adapters import snippets
 from tests.adapters.golden_group import GOLDEN, SIZE, assert_golden_scores, tutor
@@ -160,3 +162,20 @@ async def test_the_three_lines_of_the_docs_serve_a_scored_group(tmp_path):
 
 def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
     snippets.run_program("OpenEnv", tmp_path)
+
+
+async def test_observations_have_the_view_where_the_context_is_bounded():
+    call = '<state_evaluation>s</state_evaluation><call_tool name="google_search">Tall Fox</call_tool>'
+    limits = EpisodeLimits(max_calls=50, max_turns=60, max_tokens=100_000)
+    folded = make_env_spec(limits=limits, context=ContextLimits(fold_at=900, fold_to=700, keep=1))
+    for spec in (folded, make_env_spec(limits=limits)):
+        environment = ResearchEnvironment(spec)
+        observation = await environment.reset_async(query_key=KEY)
+        for _ in range(8):
+            observation = await environment.step_async(ResearchAction(text=call))
+        if spec is folded:
+            assert observation.view[-1] == {"role": "user", "content": observation.text}
+            assert (observation.facts["folds"] > 0, len(observation.view) < 16) == (True, True)
+        else:
+            assert "view" not in observation.model_dump()
+        environment.close()

@@ -14,7 +14,8 @@ from skyrl_gym.metrics import aggregate_for_environment
 from docs.adapters.tutor import tutored_query
 from rubricem_env.adapters.session import offline_env_spec
 from rubricem_env.adapters.skyrl import ResearchTextEnv
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.rewards import GatheringScorer
 from rubricem_env.env.spec import make_env_spec
 from tests.adapters import snippets
@@ -141,3 +142,8 @@ def test_the_three_lines_of_the_docs_play_a_scored_group(tmp_path, monkeypatch):
 
 def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
     snippets.run_program("SkyRL-Gym", tmp_path)
+
+
+def test_a_context_is_refused_since_skyrl_appends_to_a_conversation_of_its_own(make_env):
+    with pytest.raises(ConfigError, match=r"context.fold_at is 4000, and SkyRL appends to a conversation of its own"):
+        make_env(context=ContextLimits(fold_at=4_000, fold_to=2_000))()

@@ -1,5 +1,6 @@
 """What a run has read stands by content: nothing of it may change under a resumed run, and old runs may be resumed."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -15,8 +16,11 @@ from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.reflection import Reflection
 from rubricem_env.domain.trajectory import query_key
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelServer
+from rubricem_env.tools.render import estimate_tokens
 from rubricem_records.rollouts.sampling import Sampling
 
 
@@ -190,3 +194,33 @@ def test_a_policy_that_draws_no_tokens_says_so_and_one_that_records_them_refuses
     assert plan_run(config).manifest.agent.sampling is None
     with pytest.raises(ConfigError, match=r"--top-p is 0\.5; local:model records its tokens"):
         plan_run(config.model_copy(update={"policy": "local:model"}))
+
+
+def test_the_length_of_an_episode_and_of_its_context_stand_in_the_manifest_beside_the_number(run, tmp_path):
+    numbers = itertools.count()
+    call = '<state_evaluation>s</state_evaluation><call_tool name="google_search">Tall Fox</call_tool>'
+    app = ModelServer(lambda asked: call if next(numbers) < 40 else "<think>so</think><answer>60 m</answer>")
+    limits = EpisodeLimits(max_calls=60, max_turns=62, max_tokens=100_000)
+    context = ContextLimits(fold_at=6_000, fold_to=4_500, keep=1)
+    with serve_loopback(app) as url:
+        config = EvalConfig(
+            benchmark="almanac", policy=f"openai:p@{url}/v1", limit=1, out=tmp_path, limits=limits, context=context
+        )
+        finished = run(config)
+
+        sent = [sum(estimate_tokens(message["content"]) for message in asked.body["messages"]) for asked in app.asked]
+        assert (len(sent), max(sent) <= 6_000) == (41, True)
+        manifest = json.loads((tmp_path / "run.json").read_text())["agent"]
+        assert (manifest["limits"], manifest["context"]) == (limits.model_dump(), context.model_dump())
+        assert finished.scores.manifest.label.endswith("60 calls, folded context")
+        for other in ({"context": ContextLimits()}, {"limits": EpisodeLimits()}):
+            with pytest.raises(UsageError, match=rf"the agent's {next(iter(other))} .* refusing to resume with"):
+                run(config.model_copy(update=other))
+        judged = config.model_copy(update={"answers_from": tmp_path, "context": ContextLimits(fold_at=9_000)})
+        with pytest.raises(ConfigError, match=r"--fold-at is 9000; the answers of .* were made with 6000"):
+            plan_run(judged)
+
+
+def test_a_manifest_of_the_usual_length_does_not_name_it(run, make_config, tmp_path):
+    run(make_config("simpleqa"))
+    assert {"limits", "context"}.isdisjoint(json.loads((tmp_path / "run" / "run.json").read_text())["agent"])
