@@ -11,7 +11,7 @@ VERL_ENVIRONMENT := OMP_WAIT_POLICY=PASSIVE OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 # Each run has a hard end of its own, and this is the end of them all. A group of its own: what hangs is killed whole.
 LANES += verl-lane verl-edges-lane verl-vllm-lane
 verl-lane: $(VERL)/.installed  ## the veRL backend on two CPU cores
-	$(VERL_ENVIRONMENT) timeout --kill-after=30s 1800 $(VERL)/bin/python $(LANE_PYTEST) --durations=12 --ignore=tests/lanes/verl/edges tests/lanes/verl
+	$(VERL_ENVIRONMENT) timeout --kill-after=30s 2400 $(VERL)/bin/python $(LANE_PYTEST) --durations=12 --ignore=tests/lanes/verl/edges tests/lanes/verl
 
 # What goes wrong in a run, and the synchronous mode.
 verl-edges-lane: $(VERL)/.installed  ## what goes wrong in a run on veRL
