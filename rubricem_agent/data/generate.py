@@ -7,9 +7,11 @@ from rubricem_agent.data.base import Teacher, TeacherTask, Trace
 from rubricem_agent.data.journal import JournalEntry, append_entries, recover_entries
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.step import call_tool
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.tools.base import Toolbox
 from rubricem_records.files.line_file import LineFile
 
@@ -20,9 +22,9 @@ MAX_ROUNDS = 10
 class _Attempt:
     """One episode under way."""
 
-    def __init__(self, task: TeacherTask, limits: EpisodeLimits) -> None:
+    def __init__(self, task: TeacherTask, limits: EpisodeLimits, scaffold: Scaffold) -> None:
         self.task = task
-        self.episode = Episode(task.query, limits=limits)
+        self.episode = Episode(task.query, limits=limits, scaffold=scaffold)
         self.call: ToolCall | None = None
         self.failure = ""
         self.is_open = False
@@ -59,6 +61,7 @@ class Generation:
         together: int = 1,
         concurrency: int = 64,
         begin: Callable[[], Awaitable[None]] | None = None,
+        scaffold: Scaffold = DEFAULT,
     ) -> None:
         """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once.
 
@@ -74,6 +77,7 @@ class Generation:
         self._together = together
         self._concurrency = concurrency
         self._begin = begin
+        self._scaffold = scaffold
         self._beginning = asyncio.Lock()
 
     async def run(
@@ -137,7 +141,7 @@ class Generation:
             by_id[turn_id].take(entry)
 
     def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:
-        attempt = _Attempt(task, self._limits)
+        attempt = _Attempt(task, self._limits, self._scaffold)
         for entry in entries:
             # An id says little: another file's question may have it, and its trace would answer that one.
             if entry.query and entry.query != task.query.key:
