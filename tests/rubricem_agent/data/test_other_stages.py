@@ -93,7 +93,10 @@ def test_an_analysis_is_taught_on_the_users_tables(taught, tmp_path):
     ("settings", "said"),
     [
         ({"scaffold": "writing"}, "the script writes deep_research alone"),
-        ({"scaffold": "writing", "teacher": "openai:m@http://x", "flat": True}, "flat leaves out the stages of deep_research"),
+        (
+            {"scaffold": "writing", "teacher": "openai:m@http://x", "flat": True},
+            "flat leaves out the stages of deep_research",
+        ),
         ({"scaffold": "writing", "teacher": "openai:m@http://x"}, "the shipped questions are for deep_research"),
         ({"scaffold": "writin"}, "did you mean 'writing'"),
     ],
