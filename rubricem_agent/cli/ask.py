@@ -394,7 +394,7 @@ async def _run_attempts(
     async with AsyncExitStack() as stack:
         stack.enter_context(progress_lines(asked.waiting))
         context, meter, lessons, specs = await stack.enter_async_context(
-            open_ask(config, os.environ, tools=tools, tables=tables, bank=bank, **choices)
+            open_ask(config, os.environ, tools=tools, tables=tables, bank=bank, stage_set=stage_set, **choices)
         )
         _refuse_absent_tools(stage_set.scaffold, context.toolbox.names)
         for number in range(1, attempts + 1):
