@@ -425,6 +425,7 @@ async def _run_attempts(
             open_ask(
                 config,
                 os.environ,
+                stage_set=stage_set,
                 reads_lessons=reuse != "none",
                 writes_lessons=attempts > 1,
                 probe=probe,

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.command import INCOMPLETE, PriceOption, ProbeOption, command
-from rubricem_agent.cli.judges import AskOptions, JudgeOption, WatchedJudge, agreement_cells, open_judge
+from rubricem_agent.cli.command import INCOMPLETE, AttemptsScaffoldOption, PriceOption, ProbeOption, command
+from rubricem_agent.cli.judges import AskOptions, JudgeOption, WatchedJudge, agreement_cells, open_judge, stage_set_of
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.evals.costs import cost_cells
@@ -61,6 +61,7 @@ def calibrate(
     options: CalibrationOptions,
     asking: AskOptions,
     judge: JudgeOption = "rules",
+    scaffold: AttemptsScaffoldOption = "",
     no_probe: ProbeOption = False,
 ) -> None:
     """Run a judge over labelled examples and print its agreement with the labels.
@@ -87,7 +88,7 @@ def calibrate(
             f"{paths[-1]} is one of several, or a folder; a judge is calibrated on one file of labelled examples. Give "
             "that file, or hold our prompts of evaluation runs against the official ones with --prompts PLACE."
         )
-    _calibrate_judge(paths[0], asking.config(judge), terminal=terminal, probe=not no_probe)
+    _calibrate_judge(paths[0], asking.config(judge), scaffold, terminal=terminal, probe=not no_probe)
 
 
 def _calibrate_prompts(
@@ -157,11 +158,12 @@ def _show_estimate(plans: Sequence[PlannedEvaluation], terminal: Terminal) -> No
     terminal.close(document, f"no model was called. Known prices add up to ${total}.", brief=total)
 
 
-def _calibrate_judge(file: Path, config: JudgeConfig, *, terminal: Terminal, probe: bool) -> None:
+def _calibrate_judge(file: Path, config: JudgeConfig, scaffold: str, *, terminal: Terminal, probe: bool) -> None:
     examples = read_examples(file)
+    stage_set = stage_set_of((example.trajectory for example in examples), scaffold)
 
     async def calibrated() -> Calibration:
-        async with open_judge(config, probe=probe) as built:
+        async with open_judge(config, probe=probe, stage_set=stage_set) as built:
             with terminal.bar(f"scoring with {built.judge.name}", len(examples)) as advance:
                 return await run_calibration(WatchedJudge(built.judge, advance), examples)
 

@@ -22,6 +22,14 @@ ProbeOption = Annotated[bool, typer.Option("--no-probe", help=NO_PROBE_HELP)]
 ScaffoldOption = Annotated[
     str, typer.Option("--scaffold", metavar="NAME|FOLDER", help="The stages of the task, or the folder of your own.")
 ]
+AttemptsScaffoldOption = Annotated[
+    str,
+    typer.Option(
+        "--scaffold",
+        metavar="NAME|FOLDER",
+        help="The stages of the attempts; those of the package are known by their record.",
+    ),
+]
 PriceOption = Annotated[list[str] | None, typer.Option(help=PRICE_HELP)]
 INCOMPLETE = 3
 """The exit code of a run with something left to do."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rubricem_agent.cli.command import INCOMPLETE, ProbeOption, command
+from rubricem_agent.cli.command import INCOMPLETE, ProbeOption, ScaffoldOption, command
 from rubricem_agent.cli.output_files import open_out
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.sections import read_mapping
@@ -30,6 +30,7 @@ from rubricem_agent.wiring.teacher_data import (
 from rubricem_agent.wiring.training_questions import prepare as prepare_set
 from rubricem_agent.yaml_config import parse_yaml_assignment
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.llm.prices import describe_prices
 from rubricem_env.llm.usage import SpendLimitReached, SpendLimits, Spent
 
@@ -52,6 +53,7 @@ class TeacherOptions:
         typer.Argument(help="KEY=VALUE of a teacher's other settings, such as flat=true max_output_tokens=16384."),
     ] = None
     teacher: Annotated[str, typer.Option(help=f"{TEACHER_NAMES}.")] = SCRIPTED
+    scaffold: ScaffoldOption = DEEP_RESEARCH.name
     questions: Annotated[Path | None, typer.Option(help="JSONL; the shipped almanac's by default.")] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions.")] = None
     tools: Annotated[

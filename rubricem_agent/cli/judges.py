@@ -1,7 +1,7 @@
 """What the commands that ask a judge share: the option that names it, its opening, and rows of agreement."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,7 +12,9 @@ from rubricem_agent.config.judge import JudgeConfig
 from rubricem_agent.model_names import JUDGE_NAMES
 from rubricem_agent.wiring.models import JUDGE_KEY, BuiltJudge, build_judge, naming
 from rubricem_agent.wiring.probe import model_probes, require_answers
-from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, is_shipped, read_stage_set
+from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.base import Contrast, Judge, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.model.ask_settings import AskSettings
 from rubricem_env.judge.trust.agreement import Agreement
@@ -53,6 +55,24 @@ class WatchedJudge:
         scored = await self._judge.score(request)
         self._on_scored(1)
         return scored
+
+
+def stage_set_of(attempts: Iterable[Trajectory], named: str) -> StageSet:
+    """The set that all attempts were written in: the named one, or one of the package by its name.
+
+    Raises:
+        ConfigError: there is no such set, or an attempt is of another one.
+    """
+    scaffolds = [attempt.scaffold for attempt in attempts]
+    own = scaffolds[0].name
+    stage_set = read_stage_set(named or (own if is_shipped(own) else DEEP_RESEARCH.name))
+    other = next((scaffold for scaffold in scaffolds if scaffold != stage_set.scaffold), None)
+    if other is not None:
+        raise ConfigError(
+            f"an attempt was written in the stages {', '.join(other.names)} of {other.name!r}, and the judge would "
+            f"read it in those of {stage_set.name!r}; name its stage set with --scaffold."
+        )
+    return stage_set
 
 
 @asynccontextmanager

@@ -9,12 +9,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from rubricem_agent.cli.command import ProbeOption, command
-from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge
+from rubricem_agent.cli.command import AttemptsScaffoldOption, ProbeOption, command
+from rubricem_agent.cli.judges import JudgeOption, agreement_cells, open_judge, stage_set_of
 from rubricem_agent.cli.terminal import Terminal, inert, plain_table
 from rubricem_agent.config.judge import JudgeConfig
 from rubricem_env.concurrency import open_generator, run_together
 from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.stage_set import StageSet
 from rubricem_env.judge.base import Judge, ScoringRequest, present_stages
 from rubricem_env.judge.trust.agreement import Agreement, measure_agreement
 from rubricem_env.judge.trust.length_bias import probe_length
@@ -30,6 +31,7 @@ def probe(
     terminal: Terminal,
     run: Annotated[Path, typer.Argument(help="The folder of a finished run, with its record.")],
     judge: JudgeOption = "rules",
+    scaffold: AttemptsScaffoldOption = "",
     sample: Annotated[int, typer.Option(min=1, help="Attempts that are scored again, drawn by --seed.")] = 40,
     seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
     no_probe: ProbeOption = False,
@@ -43,7 +45,10 @@ def probe(
     generator = open_generator(seed, "probe", len(recorded))
     chosen = sorted(generator.choice(len(recorded), size=min(sample, len(recorded)), replace=False).tolist())
     attempts = [recorded[index] for index in chosen]
-    padding, agreement = asyncio.run(_probe(attempts, JudgeConfig(judge=judge), probe=not no_probe))
+    stage_set = stage_set_of((entry.rollout.trajectory for _, entry in attempts), scaffold)
+    padding, agreement = asyncio.run(
+        _probe(attempts, JudgeConfig(judge=judge), stage_set=stage_set, probe=not no_probe)
+    )
     length = length_correlation(recorded)
     own = ", ".join(sorted({group.judge for group, _ in recorded if group.judge})) or "unknown"
     cells = ["-" if value is None else f"{value:+.3f}" for value in (length, padding)]
@@ -84,9 +89,11 @@ def read_attempts(run: Path) -> list[Recorded]:
     return recorded
 
 
-async def _probe(attempts: Sequence[Recorded], config: JudgeConfig, *, probe: bool) -> tuple[float | None, Agreement]:
+async def _probe(
+    attempts: Sequence[Recorded], config: JudgeConfig, *, stage_set: StageSet, probe: bool
+) -> tuple[float | None, Agreement]:
     """What empty words at an answer's end add to its score (0 is fair), and how far recorded and new scores agree."""
-    async with open_judge(config, probe=probe) as built:
+    async with open_judge(config, probe=probe, stage_set=stage_set) as built:
         results = await run_together(_probe_one(built.judge, group, entry) for group, entry in attempts)
     gains = [gain for gain, _ in results if gain is not None]
     return float(np.mean(gains)) if gains else None, measure_agreement([pair for _, pairs in results for pair in pairs])

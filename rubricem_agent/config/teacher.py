@@ -7,6 +7,8 @@ from pydantic import Field
 
 from rubricem_agent.model_names import SCRIPTED
 from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.llm.chat import Effort
 from rubricem_env.llm.limits.limiter import Rates
@@ -23,6 +25,8 @@ class TeacherConfig(Frozen):
     out: Path
     """The folder of the journal, the samples and the rejection report."""
     teacher: str = SCRIPTED
+    scaffold: str = DEEP_RESEARCH.name
+    """The stages of the traces: those of the package by name, or the folder of a stage set."""
     tools: str = ""
     """What is searched, as `--tools` of a command names it; empty only for the almanac's own questions."""
     faults: Faults = Faults()
@@ -62,3 +66,25 @@ class TeacherConfig(Frozen):
     """
     timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds for one call."""
+
+    @property
+    def stage_set(self) -> StageSet:
+        """The stage set that `scaffold` names.
+
+        Raises:
+            ConfigError: there is none, or neither the script nor a flat trace can have its stages.
+        """
+        stage_set = read_stage_set(self.scaffold)
+        if stage_set.scaffold != DEEP_RESEARCH.scaffold:
+            if self.teacher == SCRIPTED:
+                raise ConfigError(
+                    f"the script writes {DEEP_RESEARCH.name} alone; for {stage_set.name} name a model with --teacher."
+                )
+            if self.flat:
+                raise ConfigError(f"flat leaves out the stages of {DEEP_RESEARCH.name} alone; write the others whole.")
+            if self.questions is None:
+                raise ConfigError(
+                    f"the shipped questions are for {DEEP_RESEARCH.name}; for {stage_set.name} name your own with "
+                    "--questions."
+                )
+        return stage_set

@@ -17,6 +17,7 @@ from rubricem_agent.data.chatml import ChatSample, samples_of, write_samples
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, validating
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import Origin, Query, Segment, ToolCall, Trajectory
 from rubricem_env.llm.usage import Meter
 from rubricem_env.scaffold.grammar import CALL_TOOL, THINK
@@ -38,14 +39,15 @@ def normalize(trajectory: Trajectory, specs: Sequence[ToolSpec] = TOOL_SPECS) ->
 
     Only for traces whose thoughts are balanced: see `unbalanced_thoughts`.
     """
+    scaffold = trajectory.scaffold
     segments = list(trajectory.segments)
     for index, segment in enumerate(segments):
         if segment.origin is Origin.POLICY:
-            turn = parse_turn(segment.text, 1)
+            turn = parse_turn(segment.text, 1, scaffold)
             block = turn.last(CALL_TOOL)
-            text = _rename_tags(segment.text)
+            text = _rename_tags(segment.text, scaffold)
             if turn.call is not None and block is not None:
-                text = _rename_tags(segment.text[: block.start]) + call_text(turn.call, specs)
+                text = _rename_tags(segment.text[: block.start], scaffold) + call_text(turn.call, specs)
             segments[index] = segment.model_copy(update={"text": text, "cut": ""})
     return trajectory.model_copy(update={"segments": tuple(segments)})
 
@@ -54,7 +56,8 @@ def unbalanced_thoughts(trajectory: Trajectory) -> Iterator[Segment]:
     """The turns in which a thought does not close before the next opens, or closes without having opened."""
     for segment in trajectory.segments:
         if segment.origin is Origin.POLICY:
-            closing = [token.closing for token in find_tags(segment.text) if token.name == THINK and not token.empty]
+            tags = find_tags(segment.text, trajectory.scaffold)
+            closing = [token.closing for token in tags if token.name == THINK and not token.empty]
             if closing != [False, True] * (len(closing) // 2):
                 yield segment
 
@@ -68,12 +71,12 @@ def call_text(call: ToolCall, specs: Sequence[ToolSpec]) -> str:
     return f'<{CALL_TOOL} name="{made.name}"{attributes}>{made.query}</{CALL_TOOL}>'
 
 
-def _rename_tags(text: str) -> str:
+def _rename_tags(text: str, scaffold: Scaffold) -> str:
     """Every tag by its canonical name in lower case; inside a thought only the thought's own tags count."""
     pieces: list[str] = []
     done = 0
     in_thought = False
-    for token in find_tags(text):
+    for token in find_tags(text, scaffold):
         if token.name == THINK:
             in_thought = not token.closing and not token.empty
         elif in_thought:
@@ -83,12 +86,14 @@ def _rename_tags(text: str) -> str:
     return "".join(pieces) + text[done:]
 
 
+_NO_CALL = "no_tool_call"
+
 PAPER_REASONS = MappingProxyType(
     {
         Code.MISSING_ANSWER: "missing_answer",
-        Code.NO_ACTION: "no_tool_call",
-        Code.MISSING_TOOL_NAME: "no_tool_call",
-        Code.EMPTY_QUERY: "no_tool_call",
+        Code.NO_ACTION: _NO_CALL,
+        Code.MISSING_TOOL_NAME: _NO_CALL,
+        Code.EMPTY_QUERY: _NO_CALL,
         Code.UNCLOSED_TAG: "missing_structure",
         Code.UNEXPECTED_CLOSE: "missing_structure",
         Code.NESTED_TAG: "missing_structure",
@@ -96,6 +101,8 @@ PAPER_REASONS = MappingProxyType(
         Code.MISSING_PLAN: "missing_structure",
         Code.MISSING_PLAN_SECTION: "missing_structure",
         Code.MISSING_STATE_EVALUATION: "missing_structure",
+        Code.MISSING_BLOCK: "missing_structure",
+        Code.MISSING_SECTION: "missing_structure",
         Code.CONSECUTIVE_TOOL_ERRORS: "consecutive_tool_errors",
     }
 )
@@ -140,7 +147,7 @@ def find_rejections(trace: Trace, *, max_unknown_citations: int = 0, flat: bool 
     unbalanced = (segment.text[:40].replace("\n", " ") for segment in unbalanced_thoughts(trace.trajectory))
     sentence = "the turn that begins with {!r} has a thought that is opened or closed alone."
     thoughts = (_own("unbalanced_thought", sentence.format(opening)) for opening in unbalanced)
-    return (*thoughts, *(_of_violation(violation) for violation in counted))
+    return (*thoughts, *(_of_violation(violation, parsed.scaffold) for violation in counted))
 
 
 def over_length(num_tokens: int, limit: int) -> Rejection:
@@ -148,10 +155,12 @@ def over_length(num_tokens: int, limit: int) -> Rejection:
     return _own("over_length", f"the sample has {num_tokens:,} tokens; training takes up to {limit:,}.")
 
 
-def _of_violation(found: Violation) -> Rejection:
+def _of_violation(found: Violation, scaffold: Scaffold) -> Rejection:
     if found.code is Code.MISSING_PLAN_SECTION and "without <research_plan>" in found.message:
         return _own("missing_research_plan", found.message)
     paper = PAPER_REASONS.get(found.code)
+    if paper == _NO_CALL and not scaffold.calls_tools:
+        paper = None
     return Rejection(paper or found.code.value, paper is not None, found.message)
 
 
@@ -233,6 +242,7 @@ def harvest(
     flat: bool = False,
     max_tokens: int = 16_384,
     count_tokens: Callable[[ChatSample], int] | None = None,
+    specs: Sequence[ToolSpec] = TOOL_SPECS,
 ) -> Harvest:
     """Every trace is either samples, one for each window, or rejected with its reasons.
 
@@ -248,6 +258,7 @@ def harvest(
         flat: as in `find_rejections`.
         max_tokens: longer samples are rejected.
         count_tokens: None estimates by script: pass the student's tokenizer to be exact.
+        specs: of the tools whose calls are brought into their canonical form.
     """
     samples: list[ChatSample] = []
     rejected: list[tuple[Trace, tuple[Rejection, ...]]] = []
@@ -259,7 +270,8 @@ def harvest(
         reasons = find_rejections(trace, max_unknown_citations=max_unknown_citations, flat=flat)
         if not reasons:
             query = trace.task.query
-            made = samples_of(normalize(trace.trajectory), sample_id=trace.task.id, system=system, user=user(query))
+            whole = normalize(trace.trajectory, specs)
+            made = samples_of(whole, sample_id=trace.task.id, system=system, user=user(query))
             num_tokens = max(map(count_tokens or _estimated, made))
             if num_tokens <= max_tokens:
                 named = {"teacher": teacher, "prompt_hash": prompt_hash}

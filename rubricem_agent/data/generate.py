@@ -7,10 +7,12 @@ from rubricem_agent.data.base import Teacher, TeacherTask, Trace
 from rubricem_agent.data.journal import JournalEntry, append_entries, recover_entries
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, FileFormatError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.trajectory import ToolCall
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.env.step import call_tool
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.render import TokenCount, estimate_tokens
 from rubricem_records.files.line_file import LineFile
@@ -64,6 +66,7 @@ class Generation:
         context: ContextLimits | None = None,
         system: str = "",
         count_tokens: TokenCount = estimate_tokens,
+        scaffold: Scaffold = DEFAULT,
     ) -> None:
         """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once.
 
@@ -84,6 +87,7 @@ class Generation:
         self._context = context
         self._system = system
         self._count_tokens = count_tokens
+        self._scaffold = scaffold
         self._beginning = asyncio.Lock()
 
     async def run(
@@ -153,6 +157,7 @@ class Generation:
             count_tokens=self._count_tokens,
             context=self._context,
             system=self._system,
+            scaffold=self._scaffold,
         )
 
     def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:

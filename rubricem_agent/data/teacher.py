@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from rubricem_agent.data.base import TeacherTask, Trace, TurnReply
 from rubricem_agent.data.generate import MAX_ROUNDS
-from rubricem_agent.prompting import AgentPromptFile, fill, read_prompt
+from rubricem_agent.prompting import AgentPromptFile, fill, prompt_from_text, read_prompt, stage_prompts
 from rubricem_env.concurrency import run_together
 from rubricem_env.domain.errors import ConfigError, ModelError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.domain.trajectory import Origin, Query, Trajectory
 from rubricem_env.env.view import next_view
 from rubricem_env.llm.ask import ask_once
@@ -32,9 +33,14 @@ from rubricem_env.world.questions import Question
 PURPOSE = "teacher"
 
 
-def asked(query: Query) -> str:
+FIRST, LATER = "teacher_first", "teacher_later"
+"""The prompts of a teacher in a set's folder; without them it has the agent's."""
+
+
+def asked(query: Query, stage_set: StageSet = DEEP_RESEARCH) -> str:
     """The question with the instruction of its format."""
-    return f"{neutralize(query.question.strip())}\n\n{read_prompt(f'format_{query.answer_format}').text.strip()}"
+    form = stage_prompts(stage_set)[f"format_{query.answer_format}"].text.strip()
+    return f"{neutralize(query.question.strip(), stage_set.scaffold)}\n\n{form}"
 
 
 class TeacherPrompts(NamedTuple):
@@ -45,12 +51,32 @@ class TeacherPrompts(NamedTuple):
     temperature: float = 1.0
     max_output_tokens: int = 8192
     max_rounds: int = MAX_ROUNDS
+    stage_set: StageSet = DEEP_RESEARCH
 
     @classmethod
     def ours(cls, *, flat: bool = False, **limits: Any) -> "TeacherPrompts":
         """`flat` asks for thoughts, searches and an answer alone; `limits` are fields of this class."""
-        kind = "teacher_flat" if flat else "teacher"
-        return cls(read_prompt(f"{kind}_first"), read_prompt(f"{kind}_later"))._replace(**limits)
+        if flat:
+            return cls(read_prompt("teacher_flat_first"), read_prompt("teacher_flat_later"))._replace(**limits)
+        return cls.of_stages(DEEP_RESEARCH, rules="", **limits)
+
+    @classmethod
+    def of_stages(cls, stage_set: StageSet, *, rules: str, **limits: Any) -> "TeacherPrompts":
+        """The prompts of a set's folder; where it has none, `rules`, which are the agent's, with the work so far."""
+        own = [prompt_from_text(name, stage_set.prompts[name]) for name in (FIRST, LATER) if name in stage_set.prompts]
+        if len(own) == 1:
+            raise ConfigError(
+                f"the stage set {stage_set.name} has {own[0].name}.md and not the other prompt of a teacher; it needs "
+                f"{FIRST}.md and {LATER}.md, or neither for the agent's own rules."
+            )
+        turns = read_prompt("teacher_turn")
+        first, later = own or [
+            prompt_from_text(
+                name, f"<!-- section: system -->\n{rules}\n<!-- section: user -->\n{turns.section(part)}\n"
+            )
+            for name, part in ((FIRST, "first"), (LATER, "later"))
+        ]
+        return cls(first, later, stage_set=stage_set)._replace(**limits)
 
     @property
     def hash(self) -> str:
@@ -60,9 +86,10 @@ class TeacherPrompts(NamedTuple):
     def request(self, trace: Trace) -> ChatRequest:
         """The request for the next turn of a trace."""
         prompt = self.first if trace.round == 1 else self.later
-        parts = {"question": asked(trace.task.query)}
+        scaffold = self.stage_set.scaffold
+        parts = {"question": asked(trace.task.query, self.stage_set)}
         if trace.round > 1:
-            parts["history"] = defuse("\n".join(_read_so_far(trace.trajectory)))
+            parts["history"] = defuse("\n".join(_read_so_far(trace.trajectory)), scaffold)
             parts["rounds_left"] = str(self.max_rounds - trace.round + 1)
         return ChatRequest(
             prompt=fill(prompt.section("user"), parts),
@@ -165,7 +192,7 @@ def estimate(
     cost more.
     """
     price = price_of(model, prices)
-    questions = sum(estimate_tokens(asked(task.query)) for task in tasks)
+    questions = sum(estimate_tokens(asked(task.query, prompts.stage_set)) for task in tasks)
 
     def cost(rounds: int, turn: int) -> Spent:
         """Each round reads the prompt, the question, and everything before it, or what is not folded of that."""

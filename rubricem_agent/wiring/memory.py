@@ -16,7 +16,7 @@ from rubricem_agent.memory.inject import Block, CountTokens, Injector
 from rubricem_agent.memory.snapshot import open_snapshot
 from rubricem_agent.memory.store import ItemStore, MemoryStore
 from rubricem_agent.policy.base import Policy
-from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts
+from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPrompts, stage_prompts
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_agent.reflection.reflector import Reflector
 from rubricem_agent.rollout.run import RolloutContext
@@ -25,6 +25,7 @@ from rubricem_agent.wiring.probe import model_probes, require_answers, search_pr
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import BoundaryError, FileFormatError
 from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.judge.rules.rules_judge import RulesJudge
@@ -63,7 +64,9 @@ def build_bank(
     )
 
 
-def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None = None) -> RubricBank:
+def open_existing_bank(
+    folder: Path, *, embeds: bool, embedder_path: Path | None = None, scaffold: Scaffold = DEFAULT
+) -> RubricBank:
     """Open the bank of a folder with its own embedder, or without an embedder where nothing will be embedded.
 
     A file .npz is the bank of a run's checkpoint: it is read into memory, and what is written to it stays there.
@@ -83,7 +86,8 @@ def open_existing_bank(folder: Path, *, embeds: bool, embedder_path: Path | None
             "checkpoint; or make one with `rubricem bank import FILE --bank FOLDER`."
         )
     store = _open_folder(folder, header.embedder, header.dimension)
-    return RubricBank(store, build_embedder(header.embedder, embedder_path) if embeds else None)
+    embedder = build_embedder(header.embedder, embedder_path) if embeds else None
+    return RubricBank(store, embedder, gate=WriteGate(scaffold=scaffold))
 
 
 def build_injector(
@@ -112,17 +116,22 @@ class LessonMemory:
         self._reflector = reflector
 
     @classmethod
-    def open(cls, folder: Path | None, policy: Policy, *, creates: bool) -> "LessonMemory":
+    def open(
+        cls, folder: Path | None, policy: Policy, *, creates: bool, stage_set: StageSet = DEEP_RESEARCH
+    ) -> "LessonMemory":
         """Open the bank of a folder; without a folder the bank is in memory. A missing one is made if `creates`."""
+        scaffold, prompts = stage_set.scaffold, stage_prompts(stage_set)
         config = BankConfig(folder=folder) if folder else BankConfig(embedder=HASHING)
         is_there = folder is not None and (folder.suffix == SNAPSHOT_SUFFIX or read_header(folder) is not None)
         if folder is not None and (is_there or not creates):
-            bank = open_existing_bank(folder, embeds=True)
+            bank = open_existing_bank(folder, embeds=True, scaffold=scaffold)
         else:
-            bank = build_bank(config)
+            bank = build_bank(config, scaffold)
         # What is learnt from an attempt here is shown to the next attempt at the same question.
-        reflector = Reflector(policy, RulesJudge(), bank, settings=ReflectionSettings(wording="within"))
-        return cls(bank, build_injector(config, policy.count_tokens), reflector=reflector)
+        settings = ReflectionSettings(wording="within")
+        reflector = Reflector(policy, RulesJudge(), bank, settings=settings, prompts=prompts)
+        injector = build_injector(config, policy.count_tokens, prompts=prompts, scaffold=scaffold)
+        return cls(bank, injector, reflector=reflector)
 
     async def retrieve(self, question: str, mode: Retrieval) -> Block:
         """The lessons to show before a question."""
@@ -163,6 +172,7 @@ async def open_ask(
     probe: bool = True,
     limits: EpisodeLimits | None = None,
     context: ContextLimits | None = None,
+    stage_set: StageSet = DEEP_RESEARCH,
 ) -> AsyncIterator[OpenedAsk]:
     """Connect the policy, its tools and its lessons; they are closed on the way out.
 
@@ -177,6 +187,7 @@ async def open_ask(
         probe: ask the policy and the search engine for one token first.
         limits: of each episode.
         context: how much of an episode the policy reads.
+        stage_set: the stages of the attempts that lessons are learnt from.
 
     Raises:
         UsageError: something is missing or misspelt.
@@ -188,8 +199,9 @@ async def open_ask(
     environ = naming(environ, POLICY_KEY, config.policy)
     policy, meter = build_policy(config, environ)
     async with aclosing(policy):
-        uses_lessons = reads_lessons or writes_lessons
-        lessons = LessonMemory.open(bank, policy, creates=writes_lessons) if uses_lessons else None
+        lessons = None
+        if reads_lessons or writes_lessons:
+            lessons = LessonMemory.open(bank, policy, creates=writes_lessons, stage_set=stage_set)
         named = naming(environ, TOKEN_VARIABLE, tools) if url_host(tools) else environ
         async with open_tools(settings, named) as opened:
             if probe:

@@ -10,6 +10,8 @@ from rubricem_records.evaluations.rules import SearchKind
 
 OFFLINE = "offline"
 """What a command says that wants the almanac."""
+NO_TOOLS = "none"
+"""What a command says that wants no tools."""
 _ALL_THE_SAME = "--tools offline searches the almanac all the same"
 
 

@@ -21,7 +21,7 @@ from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, T
 from rubricem_agent.learn.resume_identity import refuse_other_run
 from rubricem_agent.model_names import DIRECTORY, GEMINI_BATCH, SCRIPTED, ModelSpec, parse_teacher
 from rubricem_agent.policy.base import model_folder
-from rubricem_agent.prompting import AgentPrompt, agent_prompt
+from rubricem_agent.prompting import AgentPrompt, agent_prompt, stage_prompts
 from rubricem_agent.wiring.input_hashes import search_sha256
 from rubricem_agent.wiring.models import (
     TEACHER_KEY,
@@ -34,9 +34,10 @@ from rubricem_agent.wiring.models import (
 from rubricem_agent.wiring.on_ray import limits_of, run_on_ray
 from rubricem_agent.wiring.prices import list_prices
 from rubricem_agent.wiring.probe import model_probes, require_answers, search_probes
-from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_questions
+from rubricem_agent.wiring.question_tools import NO_TOOLS, OFFLINE, tools_of_questions
 from rubricem_agent.wiring.tools import TOKEN_VARIABLE, open_tools
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.llm.chat import ChatRequest
 from rubricem_env.llm.hosts import url_host
 from rubricem_env.llm.limits.limiter import Limiter, LimiterOf, own_limiter
@@ -46,7 +47,7 @@ from rubricem_env.llm.metered import MeteredModel, expected_usage
 from rubricem_env.llm.prices import Price, price_name, price_of, with_given
 from rubricem_env.llm.usage import Meter, SpendLimitReached, Usage
 from rubricem_env.tools.render import TokenCount, estimate_tokens
-from rubricem_env.tools.spec import GOOGLE_SEARCH, SNIPPET_SEARCH
+from rubricem_env.tools.spec import FETCH_PAGE_SPEC, RUN_SQL, SHIPPED_SPECS, ToolSpec
 from rubricem_env.world.almanac import shipped_questions_path
 from rubricem_env.world.questions import Question
 from rubricem_records.files.atomic_files import MAKE_ROOM, write_atomic, writing
@@ -58,7 +59,17 @@ if TYPE_CHECKING:
 
 
 _JOURNAL_FILE = "journal.jsonl"
-_SHAPING = {"flat", "faults", "seed", "temperature", "effort", "max_rounds", "max_tokens", "max_output_tokens"}
+_SHAPING = {
+    "scaffold",
+    "flat",
+    "faults",
+    "seed",
+    "temperature",
+    "effort",
+    "max_rounds",
+    "max_tokens",
+    "max_output_tokens",
+}
 """The settings that a trace depends on, beside the teacher."""
 _BATCH_TEACHERS = (GEMINI_BATCH, DIRECTORY, SCRIPTED)
 """Teachers that take a whole round of requests at once."""
@@ -77,15 +88,39 @@ def tools_of(config: TeacherConfig, questions: QuestionFile) -> ToolsConfig:
     Raises:
         UsageError: questions about the real world would be answered from the almanac, unasked.
     """
+    scaffold = config.stage_set.scaffold
+    if not scaffold.calls_tools:
+        if config.tools not in ("", NO_TOOLS):
+            raise ConfigError(f"the stages of {scaffold.name} call no tool, and tools is {config.tools}; leave it out.")
+        return parse_tools(NO_TOOLS)
     if all(task.id in questions.almanac for task in questions.tasks):
         return parse_tools(config.tools or OFFLINE)
     return tools_of_questions(config.tools, questions=f"the questions of {config.questions}")
 
 
-def prompts_of(config: TeacherConfig) -> TeacherPrompts:
-    """The prompts of a teacher that is a model, with the limits of the settings."""
+def prompts_of(config: TeacherConfig, specs: Sequence[ToolSpec] = ()) -> TeacherPrompts:
+    """The prompts of a teacher that is a model, with the limits of the settings; `specs` say more of its tools."""
     limits = config.model_dump(include={"max_rounds", "max_output_tokens", "temperature"})
-    return TeacherPrompts.ours(flat=config.flat, **limits)
+    if config.flat:
+        return TeacherPrompts.ours(flat=True, **limits)
+    return TeacherPrompts.of_stages(config.stage_set, rules=student_prompt(config, specs).system, **limits)
+
+
+def taught_tools(scaffold: Scaffold) -> tuple[str, ...]:
+    """The tools that traces have: those of the task, without the reading of pages, as in the paper."""
+    return tuple(name for name in scaffold.tools if name not in (FETCH_PAGE_SPEC.name, *FETCH_PAGE_SPEC.aliases))
+
+
+def student_prompt(config: TeacherConfig, specs: Sequence[ToolSpec] = ()) -> AgentPrompt:
+    """The prompt that the samples have: the agent's."""
+    stage_set = config.stage_set
+    return agent_prompt(
+        taught_tools(stage_set.scaffold),
+        style="react" if config.flat else "scaffold",
+        prompts=stage_prompts(stage_set),
+        specs=specs,
+        scaffold=stage_set.scaffold,
+    )
 
 
 def teacher_prices(config: TeacherConfig) -> Mapping[str, Price]:
@@ -126,9 +161,10 @@ def teach(
     """
     environ = naming(environ, TEACHER_KEY, config.teacher)
     is_scripted = parse_teacher(config.teacher).backend == SCRIPTED
-    prompt_hash = "" if is_scripted else prompts_of(config).hash
     questions = read_questions(config)
     tools = tools_of(config, questions)
+    specs = asyncio.run(_described_tools(config, tools, environ))
+    prompt_hash = "" if is_scripted else prompts_of(config, specs).hash
     shards = split_shards(config, questions)
     _keep_settings(config, prompt_hash, tools)
     if len(shards) == 1:
@@ -138,7 +174,7 @@ def teach(
         written = run_on_ray(_write_in_process, calls, what="writing in shards")
         traces = [trace for part in written for trace in part]
     tokenizer = load_chat_tokenizer(config.tokenizer) if config.tokenizer else None
-    prompt = student_prompt(config)
+    prompt = student_prompt(config, specs)
     harvested = harvest(
         traces,
         system=prompt.system,
@@ -149,14 +185,18 @@ def teach(
         flat=config.flat,
         max_tokens=config.max_tokens,
         count_tokens=None if tokenizer is None else lambda sample: len(encode_sample(sample, tokenizer).ids),
+        specs=[spec for spec in SHIPPED_SPECS if spec.name in taught_tools(prompt.scaffold)],
     )
     write_harvest(config.out, harvested)
     return harvested
 
 
-def student_prompt(config: TeacherConfig) -> AgentPrompt:
-    """The prompt that the student will be given."""
-    return agent_prompt((GOOGLE_SEARCH, SNIPPET_SEARCH), style="react" if config.flat else "scaffold")
+async def _described_tools(config: TeacherConfig, tools: ToolsConfig, environ: Mapping[str, str]) -> Sequence[ToolSpec]:
+    """The tools whose description is of what they are opened on, such as the tables of `run_sql`."""
+    if RUN_SQL not in taught_tools(config.stage_set.scaffold):
+        return ()
+    async with open_tools(tools, environ) as opened:
+        return opened.specs
 
 
 def _keep_settings(config: TeacherConfig, prompt_hash: str, tools: ToolsConfig) -> None:
@@ -209,9 +249,11 @@ async def write_shard(
         if on_trace is not None:
             on_trace(trace)
 
-    tools = parse_tools(config.tools or OFFLINE)
+    tools = tools_of(config, questions)
     named = naming(environ, TOKEN_VARIABLE, config.tools) if url_host(config.tools) else environ
-    teacher = _build_teacher(spec, config, almanac=almanac, environ=environ, meter=meter)
+    specs = await _described_tools(config, tools, named)
+    prompts = prompts_of(config, specs)
+    teacher = _build_teacher(spec, config, prompts=prompts, almanac=almanac, environ=environ, meter=meter)
     probes = [*model_probes(environ, teacher=config.teacher), *search_probes(tools, environ)] if config.probe else []
     async with aclosing(teacher), open_tools(tools, named, limiter_of=limiter_of) as opened:
         generation = Generation(
@@ -224,8 +266,9 @@ async def write_shard(
             concurrency=config.concurrency,
             begin=partial(require_answers, probes),
             context=config.context,
-            system=student_prompt(config).system,
+            system=student_prompt(config, specs).system,
             count_tokens=_count_of(config),
+            scaffold=config.stage_set.scaffold,
         )
         return await generation.run(tasks, on_trace=record)
 
@@ -259,12 +302,17 @@ def load_chat_tokenizer(name: str) -> ChatTokenizer:
 
 
 def _build_teacher(
-    spec: ModelSpec, config: TeacherConfig, *, almanac: Mapping[str, Question], environ: Mapping[str, str], meter: Meter
+    spec: ModelSpec,
+    config: TeacherConfig,
+    *,
+    prompts: TeacherPrompts,
+    almanac: Mapping[str, Question],
+    environ: Mapping[str, str],
+    meter: Meter,
 ) -> Teacher:
     if spec.backend == SCRIPTED:
         return ScriptedTeacher(almanac, faults=config.faults, seed=config.seed, flat=config.flat)
     refuse_effort(spec, config.effort, role="teacher")
-    prompts = prompts_of(config)
     timing = Timing.real(config.seed)
     if spec.backend == DIRECTORY:
         root = Path(spec.model)

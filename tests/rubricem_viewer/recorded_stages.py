@@ -13,7 +13,7 @@ from tests.fakes import rubric
 from tests.scaffolds import attempt_of
 
 
-def record_run(folder, scaffold, attempts=3):
+def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=()):
     """Two steps, a group each, whose attempts score 0, 1/2 and 1 in every stage."""
     names = scaffold.names
     recorder = RunRecorder(folder / "record", stages=names)
@@ -27,7 +27,9 @@ def record_run(folder, scaffold, attempts=3):
         prompt_length=1,
     )
     for step in (1, 2):
-        group = GroupEntry(step=step, place=0, encounter="new", query_key="k", question="What?", rubrics=(held,))
+        group = GroupEntry(
+            step=step, place=0, encounter="new", query_key="k", question="What?", rubrics=rubrics or (held,)
+        )
         entries = [
             RolloutEntry(
                 step=step,
@@ -37,7 +39,7 @@ def record_run(folder, scaffold, attempts=3):
                 tokens=pack_tokens(tokens),
                 judged=RolloutJudgement(
                     judgement=Judgement.of({name: StageScore(score=number / 2) for name in names}, names),
-                    rubric_scores=(),
+                    rubric_scores=rubric_scores,
                 ),
                 true=tuple(place / 10 for place in range(len(names))),
                 advantages=tuple(place - 1.0 for place in range(len(names))),

@@ -13,16 +13,16 @@ PADDING = (
     " It should be noted that this matter can be looked at from more than one side. Many considerations may play a "
     "role here, and each of them deserves attention in its own right. As is often the case, a broader view is helpful."
 )
-_CLOSING = "</answer>"
 
 
 def pad_answer(trajectory: Trajectory, times: int = 6) -> Trajectory | None:
     """The trajectory with empty words at the end of its answer; None where no answer is closed."""
+    closing = f"</{trajectory.scaffold.answer_tag}>"
     segments = list(trajectory.segments)
     for index in range(len(segments) - 1, -1, -1):
         text = segments[index].text
-        if segments[index].origin is Origin.POLICY and _CLOSING in text:
-            at = text.rindex(_CLOSING)
+        if segments[index].origin is Origin.POLICY and closing in text:
+            at = text.rindex(closing)
             segments[index] = Segment(origin=Origin.POLICY, text=text[:at] + PADDING * times + text[at:])
             return trajectory.model_copy(update={"segments": tuple(segments)})
     return None

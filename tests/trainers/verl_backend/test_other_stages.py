@@ -73,7 +73,9 @@ async def test_an_episode_ends_at_the_sets_own_tag(section, model_folder, tokeni
     client, service = FakeClient(tokenizer, [LETTER]), FakeService()
     runner = EpisodeRunner(read_section(section), model=model_folder, max_length=4_096, service=FakeHandle(service))
 
-    (row,) = await runner.run(ScheduledQuery(BRIEF, 1, "new"), group="g", index=0, step=1, client=client, temperature=1.0)
+    (row,) = await runner.run(
+        ScheduledQuery(BRIEF, 1, "new"), group="g", index=0, step=1, client=client, temperature=1.0
+    )
 
     assert client.params[0]["stop"] == ["</final>"]
     (rollout,) = service.submitted

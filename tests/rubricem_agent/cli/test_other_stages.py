@@ -1,0 +1,64 @@
+"""`probe` and `calibrate` on attempts of other stages, which they know by their record."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rubricem_agent.cli.main import app
+from rubricem_env.domain.judgement import RubricScore
+from rubricem_env.judge.trust.length_bias import PADDING, pad_answer
+from tests.letters import POLITE
+from tests.rubricem_viewer.recorded_stages import record_run
+from tests.scaffolds import EIGHT, SCAFFOLDS, WRITING, attempt_of
+
+POLITE_FINAL = POLITE.model_copy(update={"stage": "final"})
+
+
+def ran(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments), "--json"])
+
+
+@pytest.mark.parametrize("scaffold", SCAFFOLDS, ids=lambda scaffold: scaffold.name)
+def test_padding_goes_into_the_answer_of_any_set(scaffold):
+    padded = pad_answer(attempt_of(scaffold), times=1)
+    assert padded.segments[-1].text.endswith(f"{PADDING}</{scaffold.answer_tag}>")
+
+
+@pytest.fixture
+def examples(tmp_path):
+    def write(scaffold):
+        rubric = {"stage": scaffold.last, "title": "Polite", "description": "Thanks for the tea.", "weight": 1}
+        rows = [
+            {"trajectory": attempt_of(scaffold, answer=text).model_dump(mode="json"), "rubric": rubric, "label": label}
+            for text, label in (("Thanks for the tea.", 2), ("No.", 0))
+        ]
+        (tmp_path / "examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return tmp_path / "examples.jsonl"
+
+    return write
+
+
+def test_a_judge_of_letters_is_calibrated(examples):
+    done = ran("calibrate", examples(WRITING.scaffold))
+    assert done.exit_code == 0, done.output
+    assert {*json.loads(done.output)["by_stage"]} == {"final"}
+
+
+def test_attempts_of_a_set_of_ones_own_ask_for_its_name(examples):
+    done = ran("calibrate", examples(EIGHT))
+    assert "an attempt was written in the stages closed_1, closed_2" in str(done.exception)
+    assert "name its stage set with --scaffold" in str(done.exception)
+
+
+def test_a_run_of_letters_is_probed(tmp_path):
+    record_run(
+        tmp_path,
+        WRITING.scaffold,
+        rubric_scores=(RubricScore.whole(POLITE_FINAL.id, 1, "so"),),
+        rubrics=(POLITE_FINAL,),
+    )
+    done = ran("probe", tmp_path, "--sample", "2")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert (found["attempts"], found["padding_gain"]) == (2, 0.0)
