@@ -31,6 +31,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.rewards import Scorer
 from rubricem_env.tools.base import Toolbox
@@ -201,11 +202,20 @@ def research_spec(
     max_turn_tokens: int = 2_048,
     rows: int = 16,
     credit: CreditSettings | None = None,
+    context: ContextLimits | None = None,
 ) -> TrlSpec:
     """A spec whose episodes are played in this process with the trainer's own model, and credited stage by stage.
 
     The defaults are the almanac, judged by rules, the agent's rules as prompt, and the paper's limits and credit.
+
+    Raises:
+        ConfigError: `context` folds, which TRL cannot train.
     """
+    if context is not None and context.fold_at is not None:
+        raise ConfigError(
+            f"context.fold_at is {context.fold_at}, and TRL takes one prompt and one completion for an attempt; a "
+            "folded one has several of both. Leave context out, or train long episodes with rubricem's trainers."
+        )
     chosen = offline_queries() if queries is None else tuple(queries)
     tools = shipped_toolbox() if toolbox is None else toolbox
     play = play_locally(

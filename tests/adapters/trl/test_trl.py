@@ -23,6 +23,7 @@ from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Ending
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_env.world.offline import shipped_toolbox
@@ -260,3 +261,8 @@ def test_the_recipe_for_async_grpo_fills_the_buffer_with_a_row_for_each_stage(to
 
 def test_the_whole_program_of_the_page_runs_alone_in_an_empty_folder(tmp_path):
     snippets.run_program("TRL", tmp_path)
+
+
+def test_a_context_is_refused_since_trl_takes_one_completion_for_an_attempt():
+    with pytest.raises(ConfigError, match=r"context.fold_at is 4000, and TRL takes one prompt and one completion"):
+        research_spec(context=ContextLimits(fold_at=4_000, fold_to=2_000))
