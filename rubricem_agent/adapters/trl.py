@@ -32,6 +32,7 @@ from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.judgement import Judgement
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.domain.trajectory import Query
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.env.rewards import Scorer
 from rubricem_env.tools.base import Toolbox
@@ -205,14 +206,21 @@ def research_spec(
     rows: int = 16,
     credit: CreditSettings | None = None,
     scaffold: StageSet | str = DEEP_RESEARCH,
+    context: ContextLimits | None = None,
 ) -> TrlSpec:
     """A spec whose episodes are played in this process with the trainer's own model, and credited stage by stage.
 
     The defaults are the almanac, judged by rules, the agent's rules as prompt, and the paper's limits and credit.
 
     Raises:
-        ConfigError: there is no such stage set, or the prompt is of another one.
+        ConfigError: there is no such stage set, the prompt is of another one, or `context` folds, which TRL cannot
+            train.
     """
+    if context is not None and context.fold_at is not None:
+        raise ConfigError(
+            f"context.fold_at is {context.fold_at}, and TRL takes one prompt and one completion for an attempt; a "
+            "folded one has several of both. Leave context out, or train long episodes with rubricem's trainers."
+        )
     stage_set = scaffold if isinstance(scaffold, StageSet) else read_stage_set(scaffold)
     own = stage_set.scaffold
     chosen = offline_queries() if queries is None else tuple(queries)

@@ -121,21 +121,14 @@ class Window(NamedTuple):
     turns: tuple[RecordedTurn, ...]
 
 
-def windows_of(trajectory: Trajectory) -> list[Window]:
+def windows_of(trajectory: Trajectory) -> Iterator[Window]:
     """The windows of a record, in order; a record without folds is one. The last one has no turn yet after a fold."""
-    segments, scaffold = trajectory.segments, trajectory.scaffold
-    prompt = next((segment.text for segment in segments if segment.origin is Origin.PROMPT), "")
-    turns: list[RecordedTurn] = []
-    for segment, after in zip(segments, (*segments[1:], None), strict=True):
-        if segment.origin is Origin.POLICY:
-            read = after if after is not None and after.origin is Origin.TOOL else _UNREAD
-            turns.append(RecordedTurn(len(turns) + 1, segment.text, read, scaffold=scaffold))
+    turns = _turns_of(trajectory)
     folds = (None, *trajectory.folds)
     starts = [0 if fold is None else fold.turn for fold in folds]
-    return [
-        Window(view_of(prompt, turns[:start], fold, scaffold), tuple(turns[start:end]))
-        for fold, start, end in zip(folds, starts, (*starts[1:], len(turns)), strict=True)
-    ]
+    for fold, start, end in zip(folds, starts, (*starts[1:], len(turns)), strict=True):
+        view = view_of(_prompt_of(trajectory), turns[:start], fold, trajectory.scaffold)
+        yield Window(view, tuple(turns[start:end]))
 
 
 def views_of(trajectory: Trajectory) -> Iterator[View]:
@@ -147,8 +140,22 @@ def views_of(trajectory: Trajectory) -> Iterator[View]:
 
 def next_view(trajectory: Trajectory) -> View:
     """What the policy reads after the record."""
-    view, turns = windows_of(trajectory)[-1]
-    return View(view.prompt, (*view.turns, *(turn.whole for turn in turns)))
+    fold = trajectory.folds[-1] if trajectory.folds else None
+    return view_of(_prompt_of(trajectory), _turns_of(trajectory), fold, trajectory.scaffold)
+
+
+def _prompt_of(trajectory: Trajectory) -> str:
+    return next((segment.text for segment in trajectory.segments if segment.origin is Origin.PROMPT), "")
+
+
+def _turns_of(trajectory: Trajectory) -> list[RecordedTurn]:
+    segments = trajectory.segments
+    turns: list[RecordedTurn] = []
+    for segment, after in zip(segments, (*segments[1:], None), strict=True):
+        if segment.origin is Origin.POLICY:
+            read = after if after is not None and after.origin is Origin.TOOL else _UNREAD
+            turns.append(RecordedTurn(len(turns) + 1, segment.text, read, scaffold=trajectory.scaffold))
+    return turns
 
 
 def plan_of(turns: Sequence[RecordedTurn], later: Sequence[RecordedTurn], scaffold: Scaffold, *, clip: int = 0) -> str:

@@ -23,6 +23,7 @@ from rubricem_agent.prompting import AgentPrompt, agent_prompt
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, UsageError
 from rubricem_env.domain.trajectory import Ending
+from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_env.tools.base import LocalToolbox
@@ -291,3 +292,8 @@ def test_letters_are_trained_on_in_the_stages_of_writing(tmp_path):
 def test_a_prompt_of_other_stages_is_refused():
     with pytest.raises(ConfigError, match="the prompt is of the stages of 'deep_research', and scaffold is 'writing'"):
         research_spec(queries=[BRIEF], scaffold="writing", prompt=AgentPrompt("Plan, then search.", ""))
+
+
+def test_a_context_is_refused_since_trl_takes_one_completion_for_an_attempt():
+    with pytest.raises(ConfigError, match=r"context.fold_at is 4000, and TRL takes one prompt and one completion"):
+        research_spec(context=ContextLimits(fold_at=4_000, fold_to=2_000))

@@ -10,7 +10,8 @@ from docs.adapters.verifiers_eval import evaluate
 from docs.adapters.writer_server import writer_server
 from docs.adapters.writers import Tutors
 from rubricem_env.domain.judgement import Judgement
-from rubricem_env.domain.trajectory import Ending
+from rubricem_env.domain.trajectory import Ending, Trajectory
+from rubricem_env.env.view import views_of
 from rubricem_env.testing.loopback import serve_loopback
 from rubricem_env.testing.servers import ModelReply, ModelServer
 from tests.adapters import snippets
@@ -107,3 +108,29 @@ def test_a_letter_is_rewarded_in_the_stages_of_writing(tmp_path):
     assert {*trace["rewards"]} <= {*WRITING.scaffold.names}
     assert trace["rewards"]["final"]["score"] > 0
     assert tuple(trace["info"]["stage_outcomes"]) == WRITING.scaffold.names
+
+
+FOLDED_PLUGIN = """
+from rubricem_env.adapters import offline_env_spec, research_plugin
+from rubricem_env.env import ContextLimits
+
+Taskset, Harness = research_plugin(
+    offline_env_spec(system="Search.", context=ContextLimits(fold_at=1_200, fold_to=900, keep=1))
+)
+__all__ = ["Harness", "Taskset"]
+"""
+
+
+def test_a_folded_episode_is_sent_as_its_views_and_each_fold_is_a_branch_of_the_trace(tmp_path):
+    (tmp_path / "folded_plugin.py").write_text(FOLDED_PLUGIN, encoding="utf-8")
+    call = '<state_evaluation>s</state_evaluation><call_tool name="google_search">Tall Fox</call_tool>'
+    server = ModelServer(lambda asked: call)
+    with serve_loopback(server) as url:
+        (trace,) = evaluate(url, tmp_path, group_size=1, plugin="folded-plugin", path=tmp_path)
+    trajectory = Trajectory.model_validate(trace["info"]["rubricem_trajectory"], strict=False)
+    assert trajectory.folds
+    for asked, view in zip(server.asked, views_of(trajectory), strict=True):
+        assert asked.body["messages"] == [{"role": "system", "content": "Search."}, *view.messages]
+    parents = [node.get("parent") for node in trace["nodes"]]
+    leaves = set(range(len(parents))) - set(parents)
+    assert len(leaves) == len(trajectory.folds) + 1
