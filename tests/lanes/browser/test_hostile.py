@@ -72,6 +72,8 @@ def test_what_the_policy_saw_is_inert(opened, served, tmp_path, kind):
     for summary in watched.page.get_by_text("What the policy saw before turn").all()[:40]:
         summary.click()
 
-    assert EVIL.partition("\u202e")[0] in watched.page.locator("details.seen pre").last.inner_text()
+    seen = "".join(watched.page.locator("details.seen pre").all_inner_texts())
+    assert EVIL.partition("</script>")[0] in seen
+    assert "onerror=" in seen
     assert watched.page.evaluate("selector => document.querySelectorAll(selector).length", FOREIGN) == 0
     assert watched.page.evaluate("document.scripts.length") == (1 if kind == "served" else 2)

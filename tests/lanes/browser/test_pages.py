@@ -317,9 +317,11 @@ def test_the_chosen_colours_last(at):
 def test_a_fold_is_a_line_and_each_turn_says_what_the_policy_saw(at):
     watched = at("run/{folded}/rollout/1-0-0")
     page = watched.page
-    while page.get_by_role("button", name="Read on:").last.is_visible():
-        page.get_by_role("button", name="Read on:").last.click()
-        watched.settle()
+    more = page.get_by_role("button", name="pieces more")
+    while more.count():
+        before = page.locator(".element").count()
+        more.click()
+        watched.until(f"document.querySelectorAll('.element').length > {before}")
     lines = page.get_by_text("Folded here:").all_inner_texts()
     assert len(lines) >= 9
     assert all("tokens" in line for line in lines)
