@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from rubricem_env.domain.base import Frozen
 from rubricem_viewer.api.groups import GroupView
-from rubricem_viewer.api.trajectories import TrajectoryPage, TrajectoryRow
+from rubricem_viewer.api.trajectories import TrajectoryPage, TrajectoryRow, TrajectoryView
 from rubricem_viewer.attempt_view import view_attempt
 from rubricem_viewer.bank_views import BankFilter, BankViews
+from rubricem_viewer.elements import MAX_ELEMENTS
 from rubricem_viewer.evaluation_view import view_evaluation
 from rubricem_viewer.example_views import ExampleFilter, view_example, view_examples
 from rubricem_viewer.filters import MAX_SIZE, PageFilter
@@ -31,8 +32,10 @@ TOKENS = 2_000
 
 LARGEST = 300_000
 """The most characters of one attempt as JSON."""
+MAX_PAGES = 6
+"""How many pages of its elements a long attempt has at most."""
 ROOM = 4_000_000
-"""The most characters of all attempts together."""
+"""The most characters of all attempts together, and as many for what of long ones is not in their first answer."""
 
 RowT = TypeVar("RowT", bound=Frozen)
 
@@ -69,9 +72,15 @@ def sample_record(run: RunFolder) -> Answers:
         groups += [view_group(run, group_id) for group_id in first_and_last]
     answers |= {f"{base}/groups/{group.id}": group for group in groups}
     rows: list[TrajectoryRow] = []
+    room = ROOM
     attempts = (rollout.row for group in groups for rollout in group.rollouts)
-    for row, view in fitting((row, view_attempt(run, row.id)) for row in attempts):
+    for row, view in fitting((row, _without_long_views(view_attempt(run, row.id))) for row in attempts):
         answers[f"{base}/trajectories/{row.id}"] = view
+        later = _later_pages(run, row.id, view.elements_total)
+        size = sum(len(page.model_dump_json()) for page in later.values())
+        if size <= room:
+            room -= size
+            answers |= later
         if len(rows) < TOKEN_VIEWS:
             answers[f"{base}/trajectories/{row.id}/tokens"] = list_tokens(run, row.id, offset=0, limit=TOKENS)
         rows.append(row)
@@ -79,6 +88,24 @@ def sample_record(run: RunFolder) -> Answers:
         total=len(run.record.table.rows), matched=len(rows), page=1, size=max(1, len(rows)), rows=tuple(rows)
     )
     return answers
+
+
+def _later_pages(run: RunFolder, rollout_id: str, total: int) -> Answers:
+    """The elements of a long attempt that are not in its first answer."""
+    return {
+        f"/runs/{run.id}/trajectories/{rollout_id}?from_element={first}": view_attempt(
+            run, rollout_id, from_element=first
+        )
+        for first in range(MAX_ELEMENTS, min(total, MAX_PAGES * MAX_ELEMENTS), MAX_ELEMENTS)
+    }
+
+
+def _without_long_views(view: TrajectoryView) -> TrajectoryView:
+    """The attempt, without what the policy saw of it where that would leave no room for the attempt itself."""
+    if sum(len(fold.model_dump_json()) for fold in view.folds) <= LARGEST // 2:
+        return view
+    folds = (fold.model_copy(update={"seen": (), "is_shown": False}) for fold in view.folds)
+    return view.model_copy(update={"folds": tuple(folds)})
 
 
 def sample_bank(run: RunFolder) -> Answers:

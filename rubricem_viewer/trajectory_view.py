@@ -9,6 +9,7 @@ from rubricem_env.scaffold.violation import strict_codes
 from rubricem_viewer.api.trajectories import Passage, TrajectoryRow, TrajectoryView, ViolationView
 from rubricem_viewer.element_segments import cut_trajectory
 from rubricem_viewer.elements import make_elements
+from rubricem_viewer.fold_views import fold_views
 from rubricem_viewer.quotations import PolicyPiece, locate, select_policy_pieces
 
 MAX_VIOLATIONS = 500
@@ -28,6 +29,7 @@ def view_trajectory(parsed: ParsedTrajectory, row: TrajectoryRow, *, from_elemen
         claims=unfounded_claims(parsed)[:MAX_VIOLATIONS],
         unknown_citations=parsed.citations.unknown[:MAX_VIOLATIONS],
         turns=len(parsed.turns),
+        folds=() if from_element else fold_views(parsed.trajectory),
     )
 
 

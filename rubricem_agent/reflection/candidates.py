@@ -1,14 +1,14 @@
 """Reflection candidates: the prompt about one attempt, the draws from a policy, and the form that they must have.
 
-The prompt shows the attempt shortened to fit: tool text first, then the policy's own steps. The answer is never
-shortened, and the reference block that the attempt was given is not shown. A reflection is two blocks, once each, in
+The prompt shows the attempt shortened to fit, as a judge is shown it, but the answer is never shortened; the reference
+block that the attempt was given is not shown. A reflection is two blocks, once each, in
 order, with nothing else but a leading thought.
 """
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
+from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -17,15 +17,15 @@ from rubricem_agent.memory.gate import Refusal
 from rubricem_agent.policy.base import Conversation, Listener, Opening, Policy, TokenSegment
 from rubricem_agent.prompting import SHIPPED_PROMPTS, AgentPromptFile, AgentPrompts, fill, prompt_from_text
 from rubricem_env.concurrency import derive_seed, run_heavy, run_together
-from rubricem_env.domain.base import Frozen, Span, Text
+from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import BoundaryError
 from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import Origin
-from rubricem_env.judge.model.shown_attempt import shorten_middle
+from rubricem_env.judge.model.attempt_parts import Part, Rank, fit_parts, join_parts, mark, parts_of
 from rubricem_env.judge.reflections import ReflectionMode
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_env.scaffold.untrusted import defuse, inert_tool_text, neutralize
+from rubricem_env.scaffold.untrusted import defuse, neutralize
 from rubricem_records.rollouts.sampling import Sampling
 
 
@@ -104,65 +104,42 @@ class ReflectionError(BoundaryError):
     """This question gets no reflection in this step; other questions are unaffected."""
 
 
-_Piece = tuple[str, Literal["tool", "own", "answer"]]
-"""A part of the attempt, and who wrote it: a tool, or the policy before or in its answer."""
+_SHORTENED = (Rank.PAGE, Rank.STEP, Rank.BLOCK, Rank.CITED)
 
 
 def render_transcript(parsed: ParsedTrajectory, fits: Callable[[str], bool]) -> str:
-    """The longest form of the attempt that fits; each shortened part keeps its beginning and its end.
+    """The longest form of the attempt that fits; what is left out is marked.
 
     Raises:
         ReflectionError: even the answer alone does not fit.
     """
-    pieces = tuple(_pieces(parsed))
-    longest = max((len(text) for text, _ in pieces), default=0)
-
-    def shown(chars: int) -> str:
-        """With so many characters for each step of the policy, and what these leave over for each tool text."""
-        return _render(pieces, own_chars=min(chars, longest), tool_chars=max(chars - longest, 0))
-
-    whole = shown(2 * longest)
+    parts = tuple(parts_of(parsed))
+    whole = _render(parts, parsed)
     if fits(whole):
         return whole
-    too_many = bisect_left(range(2 * longest), True, key=lambda chars: not fits(shown(chars)))
-    if too_many == 0:
+    shown = _render(fit_parts(parts, lambda shown: fits(_render(shown, parsed)), ranks=_SHORTENED), parsed)
+    if not fits(shown):
         raise ReflectionError("the question and the answer alone are longer than the reflection prompt may be.")
-    return shown(too_many - 1)
+    return shown
 
 
-def _render(pieces: Sequence[_Piece], *, tool_chars: int, own_chars: int) -> str:
-    """All parts in order, each tool text and each step of the policy shortened to its limit."""
-    parts = []
-    limits = {"tool": tool_chars, "own": own_chars}
-    for text, author in pieces:
-        shown = shorten_middle(text, limits.get(author, len(text))).strip()
-        parts.append(f"<tool_output>\n{shown}\n</tool_output>" if author == "tool" else shown)
-    return "\n\n".join(part for part in parts if part)
-
-
-def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
-    offset = 0
-    for segment in parsed.trajectory.segments:
-        if segment.origin is Origin.POLICY:
-            yield from _policy_pieces(parsed, Span(offset, offset + len(segment.text)))
-            offset += len(segment.text)
-        elif segment.origin is Origin.TOOL:
-            yield inert_tool_text(segment, parsed.scaffold), "tool"
-
-
-def _policy_pieces(parsed: ParsedTrajectory, within: Span) -> Iterator[_Piece]:
-    """A segment split where the answer begins, so that steps can be shortened and the answer stays whole."""
+def _render(parts: Iterable[Part], parsed: ParsedTrajectory) -> str:
+    """Turns, with the answer apart, and observations, in order; one mark for all that are left out in a row."""
+    written = []
+    left_out = 0
     last = parsed.scaffold.last
-    begins = parsed.spans[last].start if last in parsed.spans else within.end
-    cut = min(max(begins, within.start), within.end)
-    parts: tuple[tuple[Span, Literal["own", "answer"]], ...] = (
-        (Span(within.start, cut), "own"),
-        (Span(cut, within.end), "answer"),
-    )
-    for span, author in parts:
-        text = defuse(span.of(parsed.policy_text), parsed.scaffold)
-        if text.strip():
-            yield text, author
+    for (author, _, _), run in groupby(parts, key=lambda part: (part.author, part.segment, part.stage == last)):
+        together = list(run)
+        gone = sum(part.left_out for part in together)
+        if gone and not any(part.text for part in together):
+            left_out += gone
+            continue
+        text = defuse(join_parts(together), parsed.scaffold).strip()
+        written += [mark(left_out)] if left_out else []
+        written.append(f"<tool_output>\n{text}\n</tool_output>" if author is Origin.TOOL else text)
+        left_out = 0
+    written += [mark(left_out)] if left_out else []
+    return "\n\n".join(filter(None, written))
 
 
 _SEEDS = 2**31

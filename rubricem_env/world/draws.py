@@ -12,7 +12,7 @@ import numpy as np
 from rubricem_env.domain.errors import UsageError
 
 Item = TypeVar("Item")
-Part = Literal["names", "entities", "documents", "questions", "hostile", "tables"]
+Part = Literal["names", "entities", "documents", "questions", "hostile", "tables", "deep"]
 _PARTS: tuple[Part, ...] = get_args(Part)
 
 

@@ -10,6 +10,7 @@ from rubricem_env.domain.trajectory import AnswerFormat
 from rubricem_env.world.expert_faults import Slips
 from rubricem_env.world.expert_findings import NeedAnswer, find_all
 from rubricem_env.world.expert_searches import (
+    MAX_SEARCHES,
     Errand,
     ExpertProgress,
     Target,
@@ -32,14 +33,22 @@ class AlmanacTeacher:
     the same answer.
     """
 
-    def __init__(self, question: Question, slips: Slips = NO_SLIPS, *, is_flat: bool = False) -> None:
+    def __init__(
+        self,
+        question: Question,
+        slips: Slips = NO_SLIPS,
+        *,
+        is_flat: bool = False,
+        max_searches: int = MAX_SEARCHES,
+    ) -> None:
         self.question = question
         self.slips = slips
         self.is_flat = is_flat
+        self._max_searches = max_searches
 
     def turn(self, observations: Sequence[str]) -> str:
         """The next turn, after all observations so far; it answers when there is nothing left to search for."""
-        progress = follow(plan_errands(self.question, self.slips), observations)
+        progress = follow(plan_errands(self.question, self.slips), observations, max_searches=self._max_searches)
         if self.is_flat:
             opening = f"<think>{reading_text(self.question, self.slips, progress=progress)}</think>"
         else:

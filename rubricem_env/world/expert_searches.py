@@ -78,7 +78,9 @@ def wanted_duties(question: Question, slips: Slips) -> tuple[ImplicitNeed, ...]:
     return () if slips.misses_convention else question.truth.implicit_needs
 
 
-def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProgress:
+def follow(
+    errands: Sequence[Errand], observations: Sequence[str], *, max_searches: int = MAX_SEARCHES
+) -> ExpertProgress:
     """Go through the searches with the observations of the tools.
 
     A need without a source is searched for once more; searches that depend on a need without a source are given up.
@@ -97,7 +99,7 @@ def follow(errands: Sequence[Errand], observations: Sequence[str]) -> ExpertProg
             ahead = [later for later in ahead if lost.isdisjoint(later.grounds)]
         else:
             ahead = [Errand(SNIPPET_SEARCH, target.search_terms, (target,), RETRY_LIMIT) for target in lacking] + ahead
-        ahead = ahead[: MAX_SEARCHES - number]
+        ahead = ahead[: max_searches - number]
     return ExpertProgress(tuple(ahead), tuple(shown), tuple(new))
 
 

@@ -174,6 +174,34 @@ class ViolationView(Frozen):
     passage: Passage | None
 
 
+class SeenTurn(Frozen):
+    """A turn as the policy read it after a fold, and what it read after it."""
+
+    turn: int
+    """Its number, from 1; 0 for what stands before all turns: the plan, and how many turns are left out."""
+    text: Text
+    observation: Text
+
+
+class FoldView(Frozen):
+    """Where the policy's view was folded.
+
+    From there on, until the next fold, it read the prompt, `seen`, and all later turns whole.
+    """
+
+    turn: int
+    """The number of turns before it."""
+    folded: int
+    """How many of those do not stand whole in the view. Those after them do, as they stand in the trajectory."""
+    before: int
+    """The tokens of the view before it, and after it; both are estimated."""
+    after: int
+    seen: tuple[SeenTurn, ...]
+    """The turns that do not stand whole, as the policy read them. A text has at most 20,000 characters."""
+    is_shown: bool
+    """False where `seen` was left out for want of room."""
+
+
 class TrajectoryView(Frozen):
     """One trajectory. Elements come in pages of 200: `from_element` asks for later ones."""
 
@@ -199,6 +227,8 @@ class TrajectoryView(Frozen):
     claims: tuple[Text, ...]
     """What the record says of its observations and its own texts contradict."""
     turns: int
+    folds: Annotated[tuple[FoldView, ...], Field(exclude_if=lambda folds: not folds)] = ()
+    """Absent where the policy's view was never folded, and in later pages of elements."""
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float | None = None

@@ -13,7 +13,7 @@ from tests.fakes import rubric
 from tests.scaffolds import attempt_of
 
 
-def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=()):
+def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=(), trajectory=None):
     """Two steps, a group each, whose attempts score 0, 1/2 and 1 in every stage."""
     names = scaffold.names
     recorder = RunRecorder(folder / "record", stages=names)
@@ -35,7 +35,7 @@ def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=()):
                 step=step,
                 place=0,
                 attempt=number,
-                rollout=Rollout(trajectory=attempt_of(scaffold), policy="scripted"),
+                rollout=Rollout(trajectory=trajectory or attempt_of(scaffold), policy="scripted"),
                 tokens=pack_tokens(tokens),
                 judged=RolloutJudgement(
                     judgement=Judgement.of({name: StageScore(score=number / 2) for name in names}, names),

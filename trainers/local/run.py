@@ -26,7 +26,8 @@ from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.trust.audit import HeldOutAudit
 from rubricem_env.tools.base import Toolbox
-from rubricem_env.world.almanac import load_questions, shipped_questions_path
+from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path, to_jsonl
+from rubricem_env.world.deep import deep_almanac
 from rubricem_env.world.judge import AlmanacJudge, WorldQuestion, true_rubrics
 from rubricem_env.world.offline import query_of, shipped_toolbox
 from rubricem_env.world.tables.attempts import table_query
@@ -93,6 +94,11 @@ async def open_services(config: LocalConfig) -> AsyncIterator[tuple[Toolbox, Bui
             tools_file = config.out / "tables.sqlite"
             tables_to_train_on().write_sqlite(tools_file)
             tools = ToolsConfig(backend="none", tables=tools_file)
+        if config.data is None and config.world == "deep":
+            config.out.mkdir(parents=True, exist_ok=True)
+            corpus = config.out / "deep.jsonl"
+            corpus.write_bytes(to_jsonl(deep_to_train_on().documents))
+            tools = ToolsConfig(corpus=corpus)
         opened = await stack.enter_async_context(open_tools(tools, os.environ))
         if config.probe:
             names = (config.judge.judge, *config.judge.also) if judge else ()
@@ -129,7 +135,13 @@ def _world_questions(config: LocalConfig) -> list[tuple[Query, WorldQuestion]]:
     """The questions of the run's world, each as a policy is asked and with its truth."""
     if config.world == "tables":
         return [(table_query(question), question) for question in tables_to_train_on().questions]
-    return [(query_of(question), question) for question in load_questions(shipped_questions_path())]
+    almanac = deep_to_train_on().questions if config.world == "deep" else load_questions(shipped_questions_path())
+    return [(query_of(question), question) for question in almanac]
+
+
+def deep_to_train_on() -> Almanac:
+    """The deeper almanac of every run in it."""
+    return deep_almanac(0)
 
 
 def tables_to_train_on() -> TableWorld:

@@ -25,7 +25,7 @@ from ..lora import LoraSettings
 from ..settings import RecipeSettings
 from .learner import LossSettings
 
-_STAGES_OF_WORLDS = MappingProxyType({"almanac": STAGES, "tables": ANALYSIS_STAGES})
+_STAGES_OF_WORLDS = MappingProxyType({"almanac": STAGES, "deep": STAGES, "tables": ANALYSIS_STAGES})
 
 
 class LocalAuditSettings(AuditSettings):
@@ -66,8 +66,9 @@ class LocalConfig(RecipeSettings):
     """The folder of metrics.jsonl, rollouts and checkpoints."""
     data: Path | None = None
     """Own training questions, as `rubricem data prepare` writes them; None is the almanac with its truth."""
-    world: Literal["almanac", "tables"] = "almanac"
-    """Where the questions come from that are not one's own: the almanac, or its rivers in tables, for run_sql."""
+    world: Literal["almanac", "deep", "tables"] = "almanac"
+    """Where the questions come from that are not one's own: the almanac, a deeper one whose chains take eleven to
+    nineteen searches, or its rivers in tables, for run_sql."""
     held_out_data: Path | None = None
     """Own questions to evaluate on, in the same form: the judge scores them. None evaluates on none."""
     tools: Annotated[

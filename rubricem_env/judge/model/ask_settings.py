@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rubricem_env.domain.settings import Settings
-from rubricem_env.judge.model.shown_attempt import GROUP_TOKENS, TRAJECTORY_TOKENS
+from rubricem_env.judge.model.shown_attempt import GROUP_TOKENS, LEAST_TOKENS, TRAJECTORY_TOKENS
 from rubricem_env.llm.limits.retry import RetryPolicy
 
 
@@ -20,11 +20,12 @@ class AskSettings(Settings):
     fallback_retry: RetryPolicy = RetryPolicy(attempts=2, deadline=60.0)
     """The retries of the reduced call for the answer alone, which follows them."""
     seed: int | None = None
-    trajectory_tokens: Annotated[int, Field(ge=512)] = TRAJECTORY_TOKENS
+    trajectory_tokens: Annotated[int, Field(ge=LEAST_TOKENS)] = TRAJECTORY_TOKENS
     """How many tokens are shown of one attempt, for scores and reflections.
 
-    Longer ones are shortened: pages first, then the agent's steps,
-    then the snippets that the answer cites, and the answer last. Lower it where the judge's context is small."""
+    Longer ones are shortened: pages first, then the agent's thoughts and calls, then its blocks, such as state
+    evaluations, then the snippets that the answer cites, and the answer last. Lower it where the judge's context is
+    small."""
     group_tokens: Annotated[int, Field(ge=1_024)] = GROUP_TOKENS
     """How many tokens are shown of all attempts of a group together, for proposals. Each gets an equal part."""
     requires_quote: bool = True

@@ -19,7 +19,7 @@ def delimit(contents: Sequence[tuple[str, object]], seed: int, scaffold: Scaffol
     servers cache. None stands anywhere in the content. JSON escapes line breaks, so no line of the content can look
     like a delimiter. Control tokens are made inert.
     """
-    blocks = [(label, _dump(_defuse_all(content, scaffold))) for label, content in contents]
+    blocks = [(label, write_block(content, scaffold)) for label, content in contents]
     body = f"[{', '.join(block for _, block in blocks)}]"
     nonce = str(seed)
     delimited = []
@@ -40,7 +40,8 @@ def _defuse_all(content: object, scaffold: Scaffold) -> object:
     return [_defuse_all(part, scaffold) for part in content] if isinstance(content, list | tuple) else content
 
 
-def _dump(content: object) -> str:
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False)
+def write_block(content: object, scaffold: Scaffold = DEFAULT) -> str:
+    """The content as JSON on one line, with control tokens made inert."""
+    text = json.dumps(_defuse_all(content, scaffold), ensure_ascii=False, allow_nan=False)
     # JSON escapes the line breaks below U+0020; these three also break lines for some readers.
     return text if text.isascii() else _WIDE_BREAK.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -15,6 +15,7 @@ from rubricem_env.domain.reflection import ReflectionScore
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.judge.base import Contrast, Proposal, ScoringRequest, ScoringResult
 from rubricem_env.judge.model.ask_settings import AskSettings
+from rubricem_env.judge.model.attempt_parts import shorten_middle
 from rubricem_env.judge.model.delimiters import delimit
 from rubricem_env.judge.model.proposed_rubrics import read_proposal
 from rubricem_env.judge.model.replies import (
@@ -34,7 +35,7 @@ from rubricem_env.judge.model.request_blocks import (
     render_reflection_task,
     render_scoring,
 )
-from rubricem_env.judge.model.shown_attempt import QUESTION_CHARS, shorten_middle
+from rubricem_env.judge.model.shown_attempt import QUESTION_CHARS
 from rubricem_env.judge.model.templates import ADMIT, PROPOSE, REFLECT, SCORE, SHIPPED_PROMPTS, JudgePrompts
 from rubricem_env.judge.reflections import EMPTY, CandidateScore, ReflectionTask
 from rubricem_env.judge.rubrics.admission import refuse_rubric

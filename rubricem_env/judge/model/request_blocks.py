@@ -9,8 +9,9 @@ from rubricem_env.domain.judgement import Rubric, StageScore
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.judge.base import Contrast, ScoringRequest
 from rubricem_env.judge.model.ask_settings import AskSettings
+from rubricem_env.judge.model.attempt_parts import shorten_middle
 from rubricem_env.judge.model.delimiters import delimit
-from rubricem_env.judge.model.shown_attempt import QUESTION_CHARS, render_stages, shorten_middle
+from rubricem_env.judge.model.shown_attempt import QUESTION_CHARS, render_stages
 from rubricem_env.judge.reflections import ReflectionTask
 from rubricem_env.scaffold.untrusted import neutralize
 

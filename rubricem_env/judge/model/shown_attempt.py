@@ -1,16 +1,14 @@
 """What a judge model is shown of an attempt: its stages as JSON, within a limit of tokens."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from rubricem_env.domain.base import Span
 from rubricem_env.domain.trajectory import Origin
-from rubricem_env.judge.model.repeats import find_repeats, leave_out
-from rubricem_env.scaffold.grammar import SNIPPET
+from rubricem_env.judge.model.attempt_parts import Part, fit_parts, join_parts, mark, parts_of
+from rubricem_env.judge.model.delimiters import write_block
+from rubricem_env.judge.model.repeats import find_repeats
 from rubricem_env.scaffold.parsed import ParsedTrajectory
-from rubricem_env.scaffold.untrusted import inert_tool_text
 from rubricem_env.tools.render import estimate_tokens
 
 TRUNCATED = "[truncated]"
@@ -20,90 +18,64 @@ TRAJECTORY_TOKENS = 24_576
 """How many tokens are shown of one attempt: more than the paper's 18,432 tokens of a response."""
 GROUP_TOKENS = 196_608
 """How many tokens are shown of all attempts of a group together."""
-
-
-class _Piece(NamedTuple):
-    """A part of the attempt. Parts of a low rank are shortened first: pages, own steps, cited snippets, the answer."""
-
-    stage: str
-    author: Origin
-    text: str
-    rank: int
-    segment: int
-    """The number of the segment. Parts of one observation belong together."""
-
-
-_PAGE, _STEP, _CITED, _ANSWER = range(4)
-_SHOWN_SNIPPET = re.compile(rf'<{SNIPPET} id="(?P<id>[^"<>]*)">.*?</{SNIPPET}>', re.DOTALL)
+LEAST_TOKENS = 512
+"""The least that can be asked for."""
+MOST_ESCAPED = 2
+"""By how much the escapes of JSON may lengthen an attempt that fits: quotes and backslashes double, and control
+characters would make six of one.
+"""
 
 
 def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) -> dict[str, Any]:
     """Each stage as a list of {"agent": text} and {"tool_output": text}; None where the stage never happened.
 
-    What is longer than the limit is shortened from the lowest rank up, in equal proportion within a rank, with a note
-    of how much was left out. Tokens are estimated.
+    An attempt whose text has more tokens is shortened until all that is written of it has no more, with notes of how
+    much was left out. Tokens are estimated.
     """
-    pieces = _shorten_to(list(_pieces(parsed)), tokens)
+    parts = tuple(parts_of(parsed, repeats=find_repeats(parsed)))
+    stages = _staged(parsed, parts)
+    written = sum(map(estimate_tokens, _texts(stages)))
+    if written <= tokens and _size(stages, parsed) <= MOST_ESCAPED * max(tokens, LEAST_TOKENS):
+        return stages
+    # A sixteenth of the tokens in characters is at most one in sixty of what is shown.
+    grain = max(1, tokens // 16)
+    return _staged(parsed, fit_parts(parts, lambda shown: _size(_staged(parsed, shown), parsed) <= tokens, grain=grain))
+
+
+def _size(stages: Mapping[str, Any], parsed: ParsedTrajectory) -> int:
+    """The tokens of what is written into a request."""
+    return estimate_tokens(write_block(stages, parsed.scaffold))
+
+
+def _texts(stages: Mapping[str, Any]) -> Iterator[str]:
+    entries = (entry for own in stages.values() for entry in own or ())
+    return (text for entry in entries for author, text in entry.items() if author != "note")
+
+
+def _staged(parsed: ParsedTrajectory, parts: Iterable[Part]) -> dict[str, Any]:
+    by_stage: dict[str, list[Part]] = {stage: [] for stage in parsed.stages}
+    for part in parts:
+        by_stage[part.stage].append(part)
     stages: dict[str, Any] = {}
-    for stage in parsed.stages:
-        of_stage = (piece for piece in pieces if piece.stage == stage)
-        own = groupby(of_stage, key=lambda piece: (piece.author, piece.segment))
-        shown = [
-            {"agent" if author is Origin.POLICY else "tool_output": "".join(part.text for part in parts)}
-            for (author, _), parts in own
-        ]
-        stages[stage] = shown if parsed.happened(stage) else None
+    for stage, own in by_stage.items():
+        stages[stage] = list(_entries(own)) if parsed.happened(stage) else None
         if stages[stage] and parsed.is_truncated(stage):
             stages[stage].append({"note": TRUNCATED})
     return stages
 
 
-def _shorten_to(pieces: list[_Piece], tokens: int) -> list[_Piece]:
-    """The pieces within the limit: the highest rank gets what it needs first, and the last one to be served a share."""
-    left = tokens
-    shares = {}
-    for rank in (_ANSWER, _CITED, _STEP, _PAGE):
-        needed = sum(estimate_tokens(piece.text) for piece in pieces if piece.rank == rank)
-        shares[rank] = min(1.0, left / needed) if needed else 1.0
-        left = max(0, left - needed)
-    return [
-        piece._replace(text=shorten_middle(piece.text, int(len(piece.text) * shares[piece.rank]))) for piece in pieces
-    ]
-
-
-def shorten_middle(text: str, limit: int) -> str:
-    """The head and tail of a long text, with the number of characters left out between them."""
-    if len(text) <= limit:
-        return text
-    tail = limit // 3
-    return f"{text[: limit - tail]} [... {len(text) - limit} characters left out ...] {text[len(text) - tail :]}"
-
-
-def _pieces(parsed: ParsedTrajectory) -> Iterator[_Piece]:
-    """The policy's and the tools' text in order.
-
-    The snippets that the answer cites stand apart within an observation.
-    """
-    repeats = find_repeats(parsed)
-    offset = 0
-    for number, segment in enumerate(parsed.trajectory.segments):
-        if segment.origin is Origin.POLICY:
-            end = offset + len(segment.text)
-            for stage, span in parsed.spans.items():
-                own = Span(max(span.start, offset), min(span.end, end))
-                text = leave_out(repeats, parsed.policy_text, within=own) if own.end > own.start else ""
-                if text.strip():
-                    yield _Piece(stage, Origin.POLICY, text, _ANSWER if stage == parsed.stages[-1] else _STEP, number)
-            offset = end
-        elif segment.origin is Origin.TOOL:
-            # The stage of the last character before it: the one that made the tool call.
-            spans = parsed.spans.items()
-            stage = next((stage for stage, span in spans if span.start < offset <= span.end), parsed.scaffold.working)
-            text = inert_tool_text(segment, parsed.scaffold)
-            begin = 0
-            for snippet in _SHOWN_SNIPPET.finditer(text):
-                if snippet["id"] in parsed.citations.known:
-                    yield _Piece(stage, Origin.TOOL, text[begin : snippet.start()], _PAGE, number)
-                    yield _Piece(stage, Origin.TOOL, snippet[0], _CITED, number)
-                    begin = snippet.end()
-            yield _Piece(stage, Origin.TOOL, text[begin:], _PAGE, number)
+def _entries(parts: Iterable[Part]) -> Iterator[dict[str, str]]:
+    """The turns and observations of a stage; one note for all that are left out in a row."""
+    left_out = 0
+    for (author, _), run in groupby(parts, key=lambda part: (part.author, part.segment)):
+        together = list(run)
+        gone = sum(part.left_out for part in together)
+        if gone and not any(part.text for part in together):
+            left_out += gone
+            continue
+        if left_out:
+            yield {"note": mark(left_out)}
+            left_out = 0
+        yield {"agent" if author is Origin.POLICY else "tool_output": join_parts(together)}
+    if left_out:
+        yield {"note": mark(left_out)}

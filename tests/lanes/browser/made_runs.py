@@ -17,6 +17,7 @@ from rubricem_agent.memory.embed import HashingEmbedder
 from rubricem_agent.wiring.memory import build_bank
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.reflection import Reflection, ReflectionScore
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.files.packed_lines import PACKED, read_packed
 from rubricem_records.rollouts.run_record import GroupEntry, RolloutEntry
@@ -24,6 +25,7 @@ from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_records.runs.log_lines import EvaluationLine
 from rubricem_records.runs.run_log import RunLog
 from rubricem_viewer.ablation import ABLATION_FILE
+from tests.rubricem_viewer.folded import folded_attempt
 from tests.rubricem_viewer.recorded_stages import record_run
 from tests.scaffolds import EIGHT, ONE, WRITING
 
@@ -60,6 +62,8 @@ def make_runs(folder: Path) -> None:
     for scaffold in (WRITING.scaffold, ONE, EIGHT):
         (folder / scaffold.name).mkdir()
         record_run(folder / scaffold.name, scaffold)
+    (folder / "folded").mkdir()
+    record_run(folder / "folded", DEEP_RESEARCH.scaffold, 1, trajectory=folded_attempt(words=EVIL))
 
 
 def make_hostile(folder: Path) -> None:

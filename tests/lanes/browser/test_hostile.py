@@ -54,3 +54,26 @@ def test_links_outside_tell_nobody_where_they_were(hostile):
     rels = watched.page.evaluate("[...document.querySelectorAll('a[target]')].map(one => one.rel)")
 
     assert set(rels) <= {"noreferrer noopener"}
+
+
+@pytest.mark.parametrize("kind", ["served", "file"])
+def test_what_the_policy_saw_is_inert(opened, served, tmp_path, kind):
+    watched = opened(size=WIDE)
+    if kind == "served":
+        watched.open(served.url)
+        base = f"run/{served.runs['folded']}"
+    else:
+        from tests.lanes.browser.reported import report_of
+
+        watched.open(report_of(served.folder / "folded", tmp_path))
+        base = "run/run"
+    watched.show(f"{base}/rollout/1-0-0")
+
+    for summary in watched.page.get_by_text("What the policy saw before turn").all()[:40]:
+        summary.click()
+
+    seen = "".join(watched.page.locator("details.seen pre").all_inner_texts())
+    assert EVIL.partition("</script>")[0] in seen
+    assert "onerror=" in seen
+    assert watched.page.evaluate("selector => document.querySelectorAll(selector).length", FOREIGN) == 0
+    assert watched.page.evaluate("document.scripts.length") == (1 if kind == "served" else 2)

@@ -32,6 +32,7 @@ PAGES = (
     "run/{eight}/rollout/1-0-1?as=tokens",
     "run/{eight}/group/1-0",
     "run/{eight}/question/k",
+    "run/{folded}/rollout/1-0-0",
 )
 LOOKS = {
     "light and wide": {"scheme": "light", "size": WIDE},
@@ -311,3 +312,26 @@ def test_the_chosen_colours_last(at):
     page.reload()
 
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_fold_is_a_line_and_each_turn_says_what_the_policy_saw(at):
+    watched = at("run/{folded}/rollout/1-0-0")
+    page = watched.page
+    more = page.get_by_role("button", name="pieces more")
+    while more.count():
+        before = page.locator(".element").count()
+        more.click()
+        watched.until(f"document.querySelectorAll('.element').length > {before}")
+    lines = page.get_by_text("Folded here:").all_inner_texts()
+    assert len(lines) >= 9
+    assert all("tokens" in line for line in lines)
+    assert page.locator("svg rect.fold").count() >= 1
+
+    # Nothing was folded before turn 2.
+    page.get_by_text("What the policy saw before turn 2", exact=True).click()
+    assert page.get_by_text("Turn 1 whole, as on this page.").is_visible()
+    page.get_by_text("What the policy saw before turn 100", exact=True).click()
+    assert page.get_by_text("Before all turns").first.is_visible()
+    assert page.get_by_text("Folded: earlier calls that are left out with their results").first.is_visible()
+    assert page.get_by_text("to 99 whole, as on this page.").is_visible()
+    assert page.locator("img").count() == 0

@@ -173,6 +173,21 @@ export interface ViolationView {
   passage: Passage | null;
 }
 
+export interface SeenTurn {
+  turn: number;
+  text: string;
+  observation: string;
+}
+
+export interface FoldView {
+  turn: number;
+  folded: number;
+  before: number;
+  after: number;
+  seen: Array<SeenTurn>;
+  is_shown: boolean;
+}
+
 export interface TrajectoryView {
   row: TrajectoryRow;
   policy: string;
@@ -192,6 +207,7 @@ export interface TrajectoryView {
   unknown_citations: Array<string>;
   claims: Array<string>;
   turns: number;
+  folds: Array<FoldView>;
   input_tokens: number;
   output_tokens: number;
   seconds: number | null;

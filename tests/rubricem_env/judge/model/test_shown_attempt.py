@@ -6,7 +6,8 @@ import re
 import pytest
 
 from rubricem_env.domain.trajectory import Observation, Origin, Segment, ToolStatus, Trajectory
-from rubricem_env.judge.model.shown_attempt import TRAJECTORY_TOKENS, TRUNCATED, shorten_middle
+from rubricem_env.judge.model.attempt_parts import shorten_middle
+from rubricem_env.judge.model.shown_attempt import TRAJECTORY_TOKENS, TRUNCATED
 from rubricem_env.testing.judges import ANSWER, QUESTION, attempt, careless, policy
 from tests.rubricem_env.judge.shown_cases import shown
 

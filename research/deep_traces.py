@@ -1,0 +1,107 @@
+"""Samples to fine-tune a policy on, written by the scripted expert of the deeper almanac in a folded context.
+
+    python -m research.deep_traces --config deep_traces [worlds=40 ...]
+
+A sample is a window: what the policy read after a fold, and the turns that it wrote until the next one. With
+`context.fold_at` null a sample is a whole attempt. The worlds are others than the one that is trained in.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
+from rubricem_agent.policy.base import TINY_SYSTEM
+from rubricem_agent.prompting import AgentPrompt, prompt_from_text
+from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.env.context import ContextLimits
+from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
+from rubricem_env.env.step import advance
+from rubricem_env.env.view import views_of
+from rubricem_env.tools.base import LocalToolbox
+from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
+from rubricem_env.world.deep import deep_almanac
+from rubricem_env.world.expert import AlmanacTeacher
+from rubricem_env.world.offline import query_of
+from rubricem_env.world.questions import Question
+from trainers.settings import make_out, read_command, run_command
+
+LIMITS = EpisodeLimits(max_calls=100, max_turns=110, max_tokens=100_000)
+
+
+class DeepTraceConfig(Frozen):
+    """What the expert writes."""
+
+    out: Path
+    worlds: PositiveCount
+    first_world: PositiveCount = 1
+    """World 0 is the one that is trained in."""
+    context: ContextLimits
+
+
+async def play(toolbox: LocalToolbox, question: Question, context: ContextLimits, prompt: AgentPrompt) -> Trajectory:
+    """One episode of the expert, to its end."""
+    opening = prompt.opening(query_of(question))
+    episode = Episode(query_of(question), prompt=opening.user, system=opening.system, limits=LIMITS, context=context)
+    expert, observations = AlmanacTeacher(question, max_searches=LIMITS.max_calls - 1), list[str]()
+    reply = await advance(episode, toolbox, expert.turn(observations))
+    while not isinstance(reply, Finished):
+        observations.append(reply.observation)
+        reply = await advance(episode, toolbox, expert.turn(observations))
+    return episode.trajectory
+
+
+def windows_of(trajectory: Trajectory) -> Iterator[Trajectory]:
+    """Each window as a trajectory of its own: what it begins with is read, as text of a tool, and not learnt."""
+    views = list(views_of(trajectory))
+    texts = [segment for segment in trajectory.segments if segment.origin is not Origin.PROMPT]
+    for begin, end in pairwise((0, *(fold.turn for fold in trajectory.folds), len(views))):
+        read = "".join(turn.text + turn.observation for turn in views[begin].turns)
+        # A turn and what is read after it; the last turn answers, and a window before a fold ends with its turn.
+        own = texts[2 * begin : 2 * end - 1]
+        shown = (Segment(origin=Origin.TOOL, text=read), *own) if read else tuple(own)
+        yield trajectory.model_copy(update={"segments": shown, "folds": ()})
+
+
+async def write_world(config: DeepTraceConfig, number: int, prompt: AgentPrompt) -> list[ChatSample]:
+    """The samples of the training questions of a world: held-out names never occur."""
+    world = deep_almanac(number)
+    toolbox = offline_toolbox(Corpus(world.documents))
+    samples = []
+    for question in world.questions_of("train"):
+        opening = prompt.opening(query_of(question))
+        trajectory = await play(toolbox, question, config.context, prompt)
+        for place, window in enumerate(windows_of(trajectory), 1):
+            name = f"world-{number}-{question.id}#{place}"
+            samples.append(sample_of(window, sample_id=name, system=opening.system, user=opening.user))
+    return samples
+
+
+def make_deep_samples(config: DeepTraceConfig) -> list[ChatSample]:
+    """Write samples.jsonl."""
+    prompt = AgentPrompt(TINY_SYSTEM, prompt_from_text("tiny", TINY_SYSTEM).hash)
+    numbers = range(config.first_world, config.first_world + config.worlds)
+    samples = [sample for number in numbers for sample in asyncio.run(write_world(config, number, prompt))]
+    write_samples(config.out / "samples.jsonl", samples)
+    return samples
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the samples. A user error gives exit code 2 and one sentence on stderr."""
+
+    def make() -> None:
+        config = read_command(
+            arguments, DeepTraceConfig, prog="python -m research.deep_traces", description="Write samples."
+        )
+        make_out(config.out, settings=config.model_dump_json())
+        samples = make_deep_samples(config)
+        sys.stdout.write(f"{len(samples)} samples: {config.out / 'samples.jsonl'}\n")
+
+    return run_command("deep_traces", make)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
