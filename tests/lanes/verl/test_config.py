@@ -15,7 +15,7 @@ from rubricem_env.domain.errors import ConfigError
 from tests.trainers.verl_backend.planning.paper_numbers import RECIPES, numbers_of, with_defaults
 from tests.trainers.verl_backend.planning.test_configs import flat
 from trainers.verl_backend.launch import read_config
-from trainers.verl_backend.planning.run_shape import value_at
+from trainers.verl_backend.planning.run_shape import read_run_shape, value_at
 from trainers.verl_backend.refusals import RULES
 from trainers.verl_backend.settings import SECTION, read_section
 
@@ -30,7 +30,8 @@ def test_a_config_composes_and_its_section_is_whole(path):
     assert config.trainer.v1.trainer_mode.startswith("rubricem_")
     assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "rubricem"
     length = config.actor_rollout_ref.rollout.max_model_len
-    assert length >= config.data.max_prompt_length + settings.limits.max_tokens
+    window = read_run_shape(OmegaConf.to_container(config, resolve=True)).longest_window
+    assert length >= (window or config.data.max_prompt_length + settings.limits.max_tokens)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -66,7 +67,7 @@ def test_what_the_refusals_take_for_verls_own_value_of_a_key_is_its_own(mode, tm
         return value_at(composed, key, own)
 
     for rules in RULES:
-        list(rules(read, read_section({"almanac": {}})))
+        list(rules(read, read_section({"almanac": {}, "context": {"fold_at": 9_000}})))
     assert len(given) > 15
     assert {key: value_at(composed, key, own) for key, own in given.items()} == given
 
