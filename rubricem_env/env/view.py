@@ -70,6 +70,7 @@ class RecordedTurn:
         self.read = read
         self._text = text
         self._scaffold = scaffold
+        self._lines: dict[bool, str] = {}
 
     @cached_property
     def turn(self) -> Turn:
@@ -92,11 +93,14 @@ class RecordedTurn:
 
     def line(self, *, has_titles: bool) -> str:
         """What was read after it, as one line: ids and titles of the snippets, or how the call ended."""
+        if has_titles in self._lines:
+            return self._lines[has_titles]
         record = self.read.observation or Observation()
         ids = tuple(held_ids(self.read.text, record.snippet_ids))
         said = _listed(ids, record, has_titles=has_titles) if ids else _outcome(record)
         # The line is the environment's, so nothing in it may be read as a tag or as a line of its own.
-        return render_notice(neutralize(" ".join(f"Folded: {said}.".split()), self._scaffold))
+        self._lines[has_titles] = render_notice(neutralize(" ".join(f"Folded: {said}.".split()), self._scaffold))
+        return self._lines[has_titles]
 
 
 def view_of(prompt: str, turns: Sequence[RecordedTurn], fold: Fold | None, scaffold: Scaffold) -> View:
