@@ -7,7 +7,6 @@ a stage, stands first, each section in its latest revision. Thoughts and text ou
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import zip_longest
 from typing import NamedTuple
 
 from rubricem_env.domain.scaffold import Scaffold
@@ -70,7 +69,6 @@ class RecordedTurn:
         self.read = read
         self._text = text
         self._scaffold = scaffold
-        self._lines: dict[bool, str] = {}
 
     @cached_property
     def turn(self) -> Turn:
@@ -93,14 +91,11 @@ class RecordedTurn:
 
     def line(self, *, has_titles: bool) -> str:
         """What was read after it, as one line: ids and titles of the snippets, or how the call ended."""
-        if has_titles in self._lines:
-            return self._lines[has_titles]
         record = self.read.observation or Observation()
         ids = tuple(held_ids(self.read.text, record.snippet_ids))
         said = _listed(ids, record, has_titles=has_titles) if ids else _outcome(record)
         # The line is the environment's, so nothing in it may be read as a tag or as a line of its own.
-        self._lines[has_titles] = render_notice(neutralize(" ".join(f"Folded: {said}.".split()), self._scaffold))
-        return self._lines[has_titles]
+        return render_notice(neutralize(" ".join(f"Folded: {said}.".split()), self._scaffold))
 
 
 def view_of(prompt: str, turns: Sequence[RecordedTurn], fold: Fold | None, scaffold: Scaffold) -> View:
@@ -112,42 +107,19 @@ def view_of(prompt: str, turns: Sequence[RecordedTurn], fold: Fold | None, scaff
 
 def views_of(trajectory: Trajectory) -> Iterator[View]:
     """What the policy read before each of its turns, in order."""
-    prompt, turns = _recorded(trajectory)
-    folds = {fold.turn: fold for fold in trajectory.folds}
-    fold: Fold | None = None
-    for done in range(len(turns)):
-        fold = folds.get(done, fold)
-        yield view_of(prompt, turns[:done], fold, trajectory.scaffold)
-
-
-class FoldedView(NamedTuple):
-    """A fold, with what the policy would have read without it and what it read."""
-
-    fold: Fold
-    before: View
-    after: View
-
-
-def folded_views_of(trajectory: Trajectory) -> Iterator[FoldedView]:
-    """The view at each fold, in order."""
-    prompt, turns = _recorded(trajectory)
-    last: Fold | None = None
-    for fold in trajectory.folds:
-        before, after = (view_of(prompt, turns[: fold.turn], one, trajectory.scaffold) for one in (last, fold))
-        yield FoldedView(fold, before, after)
-        last = fold
-
-
-def _recorded(trajectory: Trajectory) -> tuple[str, list[RecordedTurn]]:
-    """The prompt and the turns of a record."""
-    segments = trajectory.segments
+    segments, scaffold = trajectory.segments, trajectory.scaffold
     prompt = next((segment.text for segment in segments if segment.origin is Origin.PROMPT), "")
+    folds = {fold.turn: fold for fold in trajectory.folds}
     turns: list[RecordedTurn] = []
-    for segment, after in zip_longest(segments, segments[1:]):
-        if segment.origin is Origin.POLICY:
-            read = after if after is not None and after.origin is Origin.TOOL else Segment(origin=Origin.TOOL, text="")
-            turns.append(RecordedTurn(len(turns) + 1, segment.text, read, scaffold=trajectory.scaffold))
-    return prompt, turns
+    fold: Fold | None = None
+    for index, segment in enumerate(segments):
+        if segment.origin is not Origin.POLICY:
+            continue
+        fold = folds.get(len(turns), fold)
+        yield view_of(prompt, turns, fold, scaffold)
+        after = segments[index + 1] if index + 1 < len(segments) else None
+        read = after if after is not None and after.origin is Origin.TOOL else Segment(origin=Origin.TOOL, text="")
+        turns.append(RecordedTurn(len(turns) + 1, segment.text, read, scaffold=scaffold))
 
 
 def plan_of(turns: Sequence[RecordedTurn], later: Sequence[RecordedTurn], scaffold: Scaffold, *, clip: int = 0) -> str:

@@ -42,8 +42,9 @@ async def play(toolbox, queries, calls):
         result = await toolbox.call(call)
         after_search = time.process_time()
         episode.observe(result)
-        sizes.append(len("".join(message["content"] for message in episode.view.messages)))
+        messages = episode.view.messages
         overhead.append(time.process_time() - after_search + before_search - began)
+        sizes.append(sum(len(message["content"]) for message in messages))
         searches.append(after_search - before_search)
     return overhead, searches, sizes, episode
 
