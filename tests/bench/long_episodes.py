@@ -3,7 +3,7 @@
     python -m tests.bench.long_episodes [--documents 100000] [--calls 100] [--episodes 5] [--seed 0] [--folder DIR]
 
 The policy is scripted: it searches for words of a document, and weighs in a sentence what it found. Overhead is the
-processor time of a call without the search: parsing the turn, the observation, folds, and the view that a policy would
+processor time of a call, on its thread, without the search: parsing the turn, the observation, folds, and the view that a policy would
 read. The index is built once and kept in the folder.
 """
 
@@ -25,7 +25,7 @@ from tests.bench.corpus_scale import build, write_rows
 
 CONTEXT = ContextLimits(fold_at=24_000, fold_to=8_000, keep=3)
 SHARE = 10
-"""Calls at both ends that are compared."""
+"""Calls whose median is compared."""
 
 
 async def play(toolbox, queries, calls):
@@ -34,25 +34,25 @@ async def play(toolbox, queries, calls):
     episode = Episode(Query(question="Which document is it?"), prompt="Search.", limits=limits, context=CONTEXT)
     overhead, searches, sizes = [], [], []
     for number, query in enumerate(queries[:calls]):
-        began = time.process_time()
+        began = time.thread_time()
         weighed = f"<state_evaluation>Search {number}: none of these; {query} is left.</state_evaluation>"
         call = episode.emit(f'<think>Next.</think>{weighed}<call_tool name="google_search">{query}</call_tool>')
         assert isinstance(call, ToolCall)
-        before_search = time.process_time()
+        before_search = time.thread_time()
         result = await toolbox.call(call)
-        after_search = time.process_time()
+        after_search = time.thread_time()
         episode.observe(result)
         messages = episode.view.messages
-        overhead.append(time.process_time() - after_search + before_search - began)
+        overhead.append(time.thread_time() - after_search + before_search - began)
         sizes.append(sum(len(message["content"]) for message in messages))
         searches.append(after_search - before_search)
     return overhead, searches, sizes, episode
 
 
 def held():
-    """The memory of the process now, in MiB."""
-    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    return int(fields[1]) * 4_096 / 2**20
+    """The memory of the process now, in MiB, without the pages of the index, which the system may take back."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 2**10
 
 
 def main():
@@ -84,7 +84,8 @@ def main():
         memory.append(held())
     # A call of all episodes: the median leaves out what else ran, and the few calls that fold.
     each = [statistics.median(column) for column in zip(*overheads, strict=True)]
-    first, last = statistics.mean(each[:SHARE]), statistics.mean(each[-SHARE:])
+    tenths = [statistics.median(each[start : start + SHARE]) for start in range(0, chosen.calls, SHARE)]
+    first, most = tenths[0], max(tenths)
     halves = [sum(sum(row[: chosen.calls // 2]) for row in overheads), sum(sum(row) for row in overheads)]
     searched = statistics.median(second for row in searches for second in row)
     folds = [fold.turn for fold in episode.trajectory.folds]
@@ -93,8 +94,8 @@ def main():
         f"{chosen.documents:,} documents, {chosen.calls} calls, {chosen.episodes} episodes, seed {chosen.seed}\n"
         f"the view of the last episode: at most {max(sizes):,} characters, at the end {sizes[-1]:,}\n"
         f"search: {1000 * searched:.2f} ms\n"
-        f"overhead of a call: first {SHARE} {1000 * first:.3f} ms, last {SHARE} {1000 * last:.3f} ms "
-        f"(x {last / first:.2f}); the most of any {1000 * max(each):.3f} ms (x {max(each) / first:.2f})\n"
+        f"overhead of a call, median of each {SHARE}: {', '.join(f'{1000 * tenth:.3f}' for tenth in tenths)} ms "
+        f"(at most x {most / first:.2f})\n"
         f"calls that fold, {folds}: {', '.join(folding)} ms\n"
         f"time of all calls against the first half: x {halves[1] / halves[0]:.2f}\n"
         f"memory after each episode, MiB: {', '.join(f'{size:.0f}' for size in memory)}\n"
