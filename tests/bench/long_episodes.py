@@ -3,8 +3,8 @@
     python -m tests.bench.long_episodes [--documents 100000] [--calls 100] [--episodes 5] [--seed 0] [--folder DIR]
 
 The policy is scripted: it searches for words of a document, and weighs in a sentence what it found. Overhead is the
-processor time of a call, on its thread, without the search: parsing the turn, the observation, folds, and the view that a policy would
-read. The index is built once and kept in the folder.
+processor time of a call on its thread without the search: parsing the turn, the observation, folds, and the view that
+a policy would read. The index is built once and kept in the folder.
 """
 
 import argparse
