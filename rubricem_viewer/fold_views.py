@@ -1,9 +1,10 @@
 """Shows where the policy's view of an attempt was folded, and what it read from there on."""
 
-from itertools import islice
+from collections.abc import Iterator
+from itertools import zip_longest
 
-from rubricem_env.domain.trajectory import Trajectory
-from rubricem_env.env.view import View, folded_views_of
+from rubricem_env.domain.trajectory import Origin, Trajectory
+from rubricem_env.env.view import View, views_of
 from rubricem_env.tools.render import estimate_tokens
 from rubricem_viewer.api.trajectories import FoldView, SeenTurn
 
@@ -15,23 +16,36 @@ ROOM = 2_000_000
 
 
 def fold_views(trajectory: Trajectory) -> tuple[FoldView, ...]:
-    """The folds of a trajectory, from its record alone. Tokens are estimated."""
-    views = []
+    """The folds of a trajectory after which the policy read, from its record alone. Tokens are estimated."""
+    if not trajectory.folds:
+        return ()
+    views = list(views_of(trajectory))
+    turns = [*_recorded_turns(trajectory)]
+    shown = []
     room = ROOM
-    for fold, before, after in islice(folded_views_of(trajectory), MAX_FOLDS):
-        seen = _seen(after)
+    for fold in trajectory.folds[:MAX_FOLDS]:
+        if fold.turn >= len(views):
+            continue
+        seen = _seen(views[fold.turn])
         room -= sum(len(turn.text) + len(turn.observation) for turn in seen)
-        views.append(
+        shown.append(
             FoldView(
                 turn=fold.turn,
                 folded=fold.turn - fold.whole,
-                before=estimate_tokens(before.text),
-                after=estimate_tokens(after.text),
+                before=estimate_tokens(views[fold.turn - 1].text + turns[fold.turn - 1]),
+                after=estimate_tokens(views[fold.turn].text),
                 seen=seen if room >= 0 else (),
                 is_shown=room >= 0,
             )
         )
-    return tuple(views)
+    return tuple(shown)
+
+
+def _recorded_turns(trajectory: Trajectory) -> Iterator[str]:
+    """What each turn added to the view: its text, and what was read after it."""
+    for segment, after in zip_longest(trajectory.segments, trajectory.segments[1:]):
+        if segment.origin is Origin.POLICY:
+            yield segment.text + (after.text if after is not None and after.origin is Origin.TOOL else "")
 
 
 def _seen(view: View) -> tuple[SeenTurn, ...]:

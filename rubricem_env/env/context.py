@@ -15,7 +15,7 @@ from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
 from rubricem_env.domain.trajectory import Fold, Segment
-from rubricem_env.env.view import RecordedTurn, View, view_of
+from rubricem_env.env.view import RecordedTurn, View, ViewedTurn, view_of
 from rubricem_env.tools.render import TokenCount
 
 
@@ -76,6 +76,8 @@ class EpisodeView:
         self._count = count_tokens
         self._scaffold = scaffold
         self._turns: list[RecordedTurn] = []
+        self._shown: list[ViewedTurn] = []
+        """What the last fold left, and the turns since."""
         self._lined: dict[int, tuple[int, int, int]] = {}
         self._opening = 0 if limits.fold_at is None else count_tokens(system) + count_tokens(prompt)
         limits.check_opening(self._opening)
@@ -86,7 +88,7 @@ class EpisodeView:
     @property
     def view(self) -> View:
         """What the policy reads before its next turn."""
-        return view_of(self._prompt, self._turns, self.folds[-1] if self.folds else None, self._scaffold)
+        return View(self._prompt, tuple(self._shown))
 
     def append(self, text: str, read: Segment, *, used: int) -> None:
         """Take a turn and what was read after it; fold where that makes too much.
@@ -94,10 +96,12 @@ class EpisodeView:
         `used` are the tokens of the record so far, without the prompt.
         """
         self._turns.append(RecordedTurn(len(self._turns) + 1, text, read, scaffold=self._scaffold))
+        self._shown.append(self._turns[-1].whole)
         self.tokens += used - self._used
         self._used = used
         if self.limits.fold_at is not None and self.tokens > self.limits.fold_at:
             self.folds.append(self._fold())
+            self._shown = list(view_of(self._prompt, self._turns, self.folds[-1], self._scaffold).turns)
             self.tokens = self._size(self.folds[-1])
 
     def _fold(self) -> Fold:

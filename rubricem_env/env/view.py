@@ -144,24 +144,6 @@ def next_view(trajectory: Trajectory) -> View:
     return view_of(_prompt_of(trajectory), _turns_of(trajectory), fold, trajectory.scaffold)
 
 
-class FoldedView(NamedTuple):
-    """A fold, with what the policy would have read without it and what it read."""
-
-    fold: Fold
-    before: View
-    after: View
-
-
-def folded_views_of(trajectory: Trajectory) -> Iterator[FoldedView]:
-    """The view at each fold, in order."""
-    prompt, turns = _prompt_of(trajectory), _turns_of(trajectory)
-    last: Fold | None = None
-    for fold in trajectory.folds:
-        before, after = (view_of(prompt, turns[: fold.turn], one, trajectory.scaffold) for one in (last, fold))
-        yield FoldedView(fold, before, after)
-        last = fold
-
-
 def _prompt_of(trajectory: Trajectory) -> str:
     return next((segment.text for segment in trajectory.segments if segment.origin is Origin.PROMPT), "")
 
