@@ -33,5 +33,6 @@ def test_an_option_that_is_written_in_another_way_sets_its_field() -> None:
 def test_every_field_of_an_evaluation_but_the_retry_policy_is_an_option() -> None:
     config = EvalConfig(benchmark="almanac")
     renamed = {"judges": "judge", "prices": "price", "probe": "no_probe", "sampling": "top_p"}
+    renamed |= {"limits": "max_calls", "context": "fold_at"}
 
     assert {name for name, _ in config if renamed.get(name, name) not in DEFAULTS} == {"retry"}
