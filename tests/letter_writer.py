@@ -8,11 +8,11 @@ from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from tests.letters import LETTER, brief
 
 
-def learn_letter(folder: Path) -> Path:
-    """Train the policy and save it; returns the folder."""
-    tokenizer = tiny_tokenizer([LETTER])
+def learn_letter(folder: Path, text: str = LETTER) -> Path:
+    """Train the policy to write the letter, or another text, and save it; returns the folder."""
+    tokenizer = tiny_tokenizer([text])
     model = tiny_qwen3(len(tokenizer))
-    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LETTER}<|im_end|>")["input_ids"]])
+    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{text}<|im_end|>")["input_ids"]])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(45):
         optimizer.zero_grad()

@@ -25,6 +25,7 @@ from rubricem_agent.wiring.command_option import (
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.settings import Settings
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.chat import Effort
@@ -209,6 +210,9 @@ class EvalConfig(EvalSettings):
     benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
     data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
     fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
+    scaffold: Annotated[str, Field(description="Benchmarks are answered in the stages of deep_research alone.")] = (
+        DEEP_RESEARCH.name
+    )
     ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
     stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
     out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
@@ -238,6 +242,12 @@ class EvalConfig(EvalSettings):
 
     def check(self) -> None:
         """Raise ConfigError where two settings contradict each other."""
+        if self.scaffold != DEEP_RESEARCH.name:
+            raise ConfigError(
+                f"--scaffold is {self.scaffold}, and benchmarks are answered in the stages of {DEEP_RESEARCH.name}, "
+                "which their formats and judges are made for. Hold out questions of your own (held_out_data of a "
+                "training run), or compare attempts with `rubricem judge --scaffold`."
+            )
         number, total = self.shard
         if not 1 <= number <= total:
             raise ConfigError(f"--shard is {number}/{total}; the parts are numbered from 1 to their number.")

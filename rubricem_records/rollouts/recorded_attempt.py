@@ -31,6 +31,5 @@ class RecordedAttempt(Frozen):
 
 def unjudged(rollout: Rollout, *, place: int = 0, attempt: int = 0) -> RolloutEntry:
     """An attempt that nobody has judged, as a record holds it."""
-    return RolloutEntry(
-        step=0, place=place, attempt=attempt, rollout=rollout, judged=RolloutJudgement(judgement=Judgement.of({}))
-    )
+    judged = RolloutJudgement(judgement=Judgement.of({}, rollout.trajectory.scaffold.names))
+    return RolloutEntry(step=0, place=place, attempt=attempt, rollout=rollout, judged=judged)

@@ -62,3 +62,9 @@ def test_a_run_of_letters_is_probed(tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.output)
     assert (found["attempts"], found["padding_gain"]) == (2, 0.0)
+
+
+def test_a_benchmark_in_other_stages_is_refused_with_the_way_out():
+    done = ran("eval", "simpleqa", "--scaffold", "writing", "--dry-run")
+    assert "benchmarks are answered in the stages of deep_research" in str(done.exception)
+    assert "held_out_data" in str(done.exception)

@@ -8,7 +8,7 @@ import pytest
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import ConfigError, FileFormatError
 from rubricem_env.domain.scaffold import Scaffold
-from rubricem_env.domain.stage_set import DEEP_RESEARCH, read_stage_set, stage_set_folder
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, is_shipped, read_stage_set, stage_set_folder
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory, dump_trajectory, load_trajectory
 from tests.scaffolds import EIGHT, ONE, SCAFFOLDS, THREE, WRITING
 
@@ -164,3 +164,8 @@ def test_a_scaffold_knows_its_stages_by_place():
     assert len(EIGHT.names) == 8
     assert WRITING.caps == {"outline": 3, "draft": 2, "revise": 2, "final": 3}
     assert Scaffold.model_validate_json(EIGHT.model_dump_json()) == EIGHT
+
+
+def test_a_set_of_the_package_is_told_from_a_folder(tmp_path):
+    assert is_shipped("writing")
+    assert not is_shipped(written(tmp_path, SMALL))
