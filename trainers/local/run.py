@@ -14,7 +14,7 @@ from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
-from rubricem_agent.prompting import AgentPrompt, agent_prompt, read_agent_prompts
+from rubricem_agent.prompting import AgentPrompt, agent_prompt, read_agent_prompts, table_specs
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
@@ -205,7 +205,12 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     scaffold = stage_set.scaffold
     prompts = read_agent_prompts(config.prompts, stage_set)
     prompt = agent_prompt(
-        toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
+        toolbox.names,
+        style=config.style,
+        system=config.system or "",
+        prompts=prompts,
+        specs=table_specs(toolbox),
+        scaffold=scaffold,
     )
     learner = _make_learner(config, scaffold.names)
     tokenizer = load_tokenizer(config.policy)
