@@ -21,7 +21,8 @@ from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, is_shipped, s
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.scaffold.untrusted import neutralize
-from rubricem_env.tools.spec import SHIPPED_SPECS, ToolSpec, check_tool_name
+from rubricem_env.tools.base import LocalToolbox, Toolbox
+from rubricem_env.tools.spec import RUN_SQL, SHIPPED_SPECS, ToolSpec, check_tool_name
 
 _SECTION = re.compile(r"^<!-- section: ([a-z_]+) -->\n", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
@@ -215,6 +216,12 @@ def agent_prompt(
     return AgentPrompt(
         system, prompt_from_text(rules.name, "\0".join((system, *forms))).hash, prompts, scaffold=scaffold
     )
+
+
+def table_specs(toolbox: Toolbox) -> tuple[ToolSpec, ...]:
+    """The description of `run_sql`, which names the tables that it reads; other tools are described as shipped."""
+    specs = toolbox.specs if isinstance(toolbox, LocalToolbox) else ()
+    return tuple(spec for spec in specs if spec.name == RUN_SQL)
 
 
 def _describe(name: str, known: Mapping[str, ToolSpec], scaffold: Scaffold) -> str:

@@ -14,7 +14,7 @@ from rubricem_agent.learn.deferred import Deferred, Ticket
 from rubricem_agent.memory.bank import RubricBank
 from rubricem_agent.memory.inject import Injector
 from rubricem_agent.policy.local import LocalPolicy, load_tokenizer
-from rubricem_agent.prompting import AgentPrompt, agent_prompt, read_agent_prompts
+from rubricem_agent.prompting import AgentPrompt, AgentPrompts, agent_prompt, read_agent_prompts, table_specs
 from rubricem_agent.reflection.reflector import JudgedAttempt, ReflectionOutcome, Reflector
 from rubricem_agent.wiring.memory import build_bank, build_injector
 from rubricem_agent.wiring.models import BuiltJudge, build_judge
@@ -209,6 +209,17 @@ def _make_learner(config: LocalConfig, stages: Sequence[str]) -> Learner:
     )
 
 
+def _make_prompt(config: LocalConfig, toolbox: Toolbox, prompts: AgentPrompts) -> AgentPrompt:
+    return agent_prompt(
+        toolbox.names,
+        style=config.style,
+        system=config.system or "",
+        prompts=prompts,
+        specs=table_specs(toolbox),
+        scaffold=config.stage_set.scaffold,
+    )
+
+
 def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJudge | None = None) -> Run:
     """Load the policy and initialise everything else; tools or a judge that are None are the almanac's own.
 
@@ -225,9 +236,7 @@ def make_run(config: LocalConfig, toolbox: Toolbox | None = None, judge: BuiltJu
     stage_set = config.stage_set
     scaffold = stage_set.scaffold
     prompts = read_agent_prompts(config.prompts, stage_set)
-    prompt = agent_prompt(
-        toolbox.names, style=config.style, system=config.system or "", prompts=prompts, scaffold=scaffold
-    )
+    prompt = _make_prompt(config, toolbox, prompts)
     learner = _make_learner(config, scaffold.names)
     tokenizer = load_tokenizer(config.policy)
     room = config.reflection.total_tokens

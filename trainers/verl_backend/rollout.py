@@ -14,7 +14,7 @@ from typing import Any
 from rubricem_agent.policy.base import Opening
 from rubricem_agent.policy.local import load_tokenizer
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
-from rubricem_agent.prompting import agent_prompt, read_agent_prompts
+from rubricem_agent.prompting import agent_prompt, read_agent_prompts, table_specs
 from rubricem_agent.rollout.run import Attempt, RolloutContext, run_episode
 from rubricem_agent.wiring.on_ray import limits_of
 from rubricem_agent.wiring.tools import open_tools
@@ -222,6 +222,7 @@ class EpisodeRunner:
                     style=self._settings.style,
                     system=self._settings.system,
                     prompts=self._prompts,
+                    specs=table_specs(toolbox),
                     scaffold=self._scaffold,
                 )
                 plain = opening = prompt.opening(scheduled.query)

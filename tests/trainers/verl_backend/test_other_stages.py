@@ -84,6 +84,23 @@ async def test_an_episode_ends_at_the_sets_own_tag(section, model_folder, tokeni
     assert row["response_mask"]
 
 
+async def test_an_analyst_is_told_the_users_tables(section, model_folder, tokenizer, tmp_path):
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "orders.csv").write_text("id,price\n1,40\n")
+    analysis = {
+        **section,
+        "scaffold": "data_analysis",
+        "system": "",
+        "tools": {"backend": "none", "tables": str(tmp_path / "shop")},
+    }
+    client = FakeClient(tokenizer, ["<think>t</think><report>40</report>"])
+    runner = EpisodeRunner(
+        read_section(analysis), model=model_folder, max_length=40_000, service=FakeHandle(FakeService())
+    )
+    await runner.run(ScheduledQuery(BRIEF, 1, "new"), group="g", index=0, step=1, client=client, temperature=1.0)
+    assert "orders(id" in tokenizer.decode(client.prompts[0]).replace(" ", "")
+
+
 async def test_a_failed_episode_keeps_its_stages(section, model_folder, tokenizer):
     service = FakeService(breaks=True)
     runner = EpisodeRunner(
