@@ -18,8 +18,8 @@ from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
 from rubricem_env.env.context import ContextLimits
-from rubricem_env.env.episode import Episode, EpisodeLimits
-from rubricem_env.env.step import Finished, advance
+from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
+from rubricem_env.env.step import advance
 from rubricem_env.env.view import views_of
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox

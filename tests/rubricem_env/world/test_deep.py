@@ -7,8 +7,8 @@ import pytest
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.context import ContextLimits
-from rubricem_env.env.episode import Episode, EpisodeLimits
-from rubricem_env.env.step import Finished, advance
+from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
+from rubricem_env.env.step import advance
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import to_jsonl
