@@ -21,8 +21,8 @@ from rubricem_records.runs.run_log import answers_by_step
 from rubricem_viewer.api.figures import Curve
 from trainers.process import read_trainer_command, trainer_environment
 
-UNFOLDED = ("context={}", "limits.max_tokens=2400")
-"""The shipped policy's context has 2,560 tokens, the prompt some 80."""
+UNFOLDED = ("context={}", "limits.max_tokens=2400", "reflection.total_tokens=2560")
+"""The shipped policy's context has 2,560 tokens, the prompt some 80. The last of these makes the cache as large."""
 ARMS = (
     Recipe("folded", "folded, 100 calls", "stages", meta_policy=False),
     Recipe("unfolded", "unfolded, 100 calls", "stages", meta_policy=False, more=UNFOLDED),

@@ -23,7 +23,7 @@ from rubricem_env.env.step import advance
 from rubricem_env.env.view import views_of
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
-from rubricem_env.world.deep import deep_almanac
+from rubricem_env.world.deep import DEEP_ENTITIES, deep_almanac
 from rubricem_env.world.expert import AlmanacTeacher
 from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
@@ -39,6 +39,8 @@ class DeepTraceConfig(Frozen):
     worlds: PositiveCount
     first_world: PositiveCount = 1
     """World 0 is the one that is trained in."""
+    entities: PositiveCount = DEEP_ENTITIES
+    """Of a domain, and as many questions."""
     context: ContextLimits
 
 
@@ -68,7 +70,7 @@ def windows_of(trajectory: Trajectory) -> Iterator[Trajectory]:
 
 async def write_world(config: DeepTraceConfig, number: int, prompt: AgentPrompt) -> list[ChatSample]:
     """The samples of the training questions of a world: held-out names never occur."""
-    world = deep_almanac(number)
+    world = deep_almanac(number, entities_per_domain=config.entities, questions_per_domain=config.entities)
     toolbox = offline_toolbox(Corpus(world.documents))
     samples = []
     for question in world.questions_of("train"):

@@ -15,7 +15,7 @@ from rubricem_env.world.documents import Claim, Draft, Library, entity_drafts
 from rubricem_env.world.draws import open_stream, pick, shuffled
 from rubricem_env.world.entities import Entity, populate
 from rubricem_env.world.names import SPLITS
-from rubricem_env.world.needs import Need, Truth, fact_need, traps_for
+from rubricem_env.world.needs import Need, Truth, fact_need
 from rubricem_env.world.questions import Question, rubrics_of
 from rubricem_env.world.vocabulary import DOMAINS, domain_named
 
@@ -106,7 +106,8 @@ def _ask(
         entity_ids=tuple(dict.fromkeys((entity.id, *(need.subject_id for need in needs)))),
         needs=tuple(needs),
         implicit_needs=(),
-        traps=traps_for(library, tuple(needs)),
+        # No trap, so that the score of an answer is 1 where it is right and 0 elsewhere.
+        traps=(),
         reference=needs[-1].value,
     )
     return Question(

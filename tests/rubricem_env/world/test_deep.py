@@ -7,8 +7,9 @@ import pytest
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.context import ContextLimits
-from rubricem_env.env.episode import Episode, EpisodeLimits
-from rubricem_env.env.step import Finished, advance
+from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
+from rubricem_env.env.step import advance
+from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import to_jsonl
 from rubricem_env.world.deep import DEEP_HOPS, deep_almanac
@@ -69,10 +70,19 @@ def test_chains_stay_within_their_split_so_that_held_out_ones_are_not_learnt(wor
         assert {split[name] for name in question.truth.entity_ids} == {question.split}
 
 
-def test_many_entities_look_alike(world):
-    asked = [question for question in world.questions if question.split == "test"]
-    traps = [trap.kind for question in asked for trap in question.truth.traps]
-    assert traps.count("lookalike") > len(asked)
+def test_most_entities_have_another_that_looks_alike(world):
+    alike = [entity for entity in world.entities if entity.lookalike_ids]
+    assert len(alike) > len(world.entities) / 2
+
+
+def test_the_score_of_an_answer_says_whether_it_is_right(world, toolbox):
+    question = world.questions_of("test")[0]
+    parsed = play(toolbox, question, LONG, CONTEXT).read()
+    segments = parsed.trajectory.segments
+    wrong = segments[-1].model_copy(update={"text": segments[-1].text.replace("boxed{", "boxed{not ")})
+    wrong = wrong.model_copy(update={"text": wrong.text.replace(f"not {question.truth.reference}", "7 stones")})
+    changed = parse_trajectory(parsed.trajectory.model_copy(update={"segments": (*segments[:-1], wrong)}))
+    assert (true_quality(question, parsed)[-1], true_quality(question, changed)[-1]) == (1.0, 0.0)
 
 
 def test_with_a_folded_context_the_expert_answers_every_held_out_chain(world, toolbox):
