@@ -8,19 +8,17 @@ A sample is a window: what the policy read after a fold, and the turns that it w
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 
-from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
+from rubricem_agent.data.chatml import ChatSample, samples_of, write_samples
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, PositiveCount
-from rubricem_env.domain.trajectory import Origin, Segment, Trajectory
+from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
 from rubricem_env.env.step import advance
-from rubricem_env.env.view import views_of
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.deep import DEEP_ENTITIES, deep_almanac
@@ -56,29 +54,16 @@ async def play(toolbox: LocalToolbox, question: Question, context: ContextLimits
     return episode.trajectory
 
 
-def windows_of(trajectory: Trajectory) -> Iterator[Trajectory]:
-    """Each window as a trajectory of its own: what it begins with is read, as text of a tool, and not learnt."""
-    views = list(views_of(trajectory))
-    texts = [segment for segment in trajectory.segments if segment.origin is not Origin.PROMPT]
-    for begin, end in pairwise((0, *(fold.turn for fold in trajectory.folds), len(views))):
-        read = "".join(turn.text + turn.observation for turn in views[begin].turns)
-        # A turn and what is read after it; the last turn answers, and a window before a fold ends with its turn.
-        own = texts[2 * begin : 2 * end - 1]
-        shown = (Segment(origin=Origin.TOOL, text=read), *own) if read else tuple(own)
-        yield trajectory.model_copy(update={"segments": shown, "folds": ()})
-
-
 async def write_world(config: DeepTraceConfig, number: int, prompt: AgentPrompt) -> list[ChatSample]:
     """The samples of the training questions of a world: held-out names never occur."""
     world = deep_almanac(number, entities_per_domain=config.entities, questions_per_domain=config.entities)
     toolbox = offline_toolbox(Corpus(world.documents))
-    samples = []
+    samples: list[ChatSample] = []
     for question in world.questions_of("train"):
         opening = prompt.opening(query_of(question))
         trajectory = await play(toolbox, question, config.context, prompt)
-        for place, window in enumerate(windows_of(trajectory), 1):
-            name = f"world-{number}-{question.id}#{place}"
-            samples.append(sample_of(window, sample_id=name, system=opening.system, user=opening.user))
+        name = f"world-{number}-{question.id}"
+        samples += samples_of(trajectory, sample_id=name, system=opening.system, user=opening.user)
     return samples
 
 

@@ -25,7 +25,7 @@ def printed() -> Iterator[tuple[str, list[str]]]:
             continue
         text = page.read_text(encoding="utf-8")
         for line in (*_CODE.findall(text), *_QUOTED.findall(text)):
-            words = shlex.split(re.split(r"\s{2,}", line)[0])
+            words = shlex.split(re.split(r"\s{2,}|\s\\$", line)[0])
             yield page.name, words[1:]
 
 

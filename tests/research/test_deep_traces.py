@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from research.deep_curves import ARMS, summarise_arms
-from research.deep_traces import DeepTraceConfig, make_deep_samples, play, windows_of
+from research.deep_traces import DeepTraceConfig, make_deep_samples, play
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.env.context import ContextLimits
-from rubricem_env.env.view import views_of
+from rubricem_env.env.view import windows_of
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.deep import deep_almanac
 from trainers.local.settings import LocalConfig
@@ -27,13 +27,9 @@ def attempt():
     return asyncio.run(play(toolbox, world.questions_of("train")[0], CONTEXT, PROMPT))
 
 
-def test_each_turn_is_learnt_in_one_window_whose_beginning_is_what_the_policy_read(attempt):
-    windows = list(windows_of(attempt))
-    assert len(windows) == len(attempt.folds) + 1 >= 2
-    assert "".join(window.policy_text for window in windows) == attempt.policy_text
-    views = list(views_of(attempt))
-    for fold, window in zip(attempt.folds, windows[1:], strict=True):
-        assert views[fold.turn].text == views[0].prompt + window.segments[0].text
+def test_an_attempt_of_the_expert_has_several_windows(attempt):
+    assert len(attempt.folds) >= 1
+    assert len(list(windows_of(attempt))) == len(attempt.folds) + 1
 
 
 def test_samples_have_a_window_each(tmp_path):
