@@ -27,7 +27,7 @@ from rubricem_agent.rollout.run import Attempt, run_episode
 from rubricem_agent.wiring.command_option import FOLD_AT_HELP, FOLD_TO_HELP, KEEP_HELP
 from rubricem_agent.wiring.memory import LessonMemory, open_ask
 from rubricem_agent.wiring.models import system_of
-from rubricem_agent.wiring.question_tools import OFFLINE
+from rubricem_agent.wiring.question_tools import OFFLINE, refuse_absent_tools
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
@@ -42,7 +42,6 @@ from rubricem_env.scaffold.grammar import CALL_TOOL, DEFAULT, STATE_EVALUATION, 
 from rubricem_env.scaffold.lexer import Scanner, Token, parse_attributes
 from rubricem_env.scaffold.parsed import ParsedTrajectory
 from rubricem_env.scaffold.untrusted import TERMINAL_CONTROL
-from rubricem_env.tools.spec import RUN_SQL
 from rubricem_records.files.atomic_files import writing
 from rubricem_records.rollouts.rollouts import Rollout
 from rubricem_records.rollouts.sampling import Sampling
@@ -347,14 +346,6 @@ def _tools_beside(tables: Path | None, tools: str, policy: str) -> str:
     return "none" if tables is not None and tools == OFFLINE else tools
 
 
-def _refuse_absent_tools(scaffold: Scaffold, offered: Sequence[str]) -> None:
-    """Deep research takes any tool."""
-    if scaffold != DEFAULT and scaffold.tools and not {*scaffold.tools} & {*offered}:
-        needed = " or ".join(scaffold.tools)
-        way_out = "name tables with --tables" if RUN_SQL in scaffold.tools else "name tools that have it with --tools"
-        raise ConfigError(f"the stages {scaffold.name} call {needed}, which no tool here is called; {way_out}.")
-
-
 class _Asked:
     """What is known of the attempts so far, whether they end or are interrupted."""
 
@@ -432,7 +423,7 @@ async def _run_attempts(
                 **opened,
             )
         )
-        _refuse_absent_tools(stage_set.scaffold, context.toolbox.names)
+        refuse_absent_tools(stage_set.scaffold, context.toolbox.names)
         for number in range(1, attempts + 1):
             if attempts > 1:
                 terminal.say(f"\n══ Attempt {number} of {attempts}")

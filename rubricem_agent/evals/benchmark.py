@@ -49,6 +49,8 @@ class Benchmark:
     """What its protocol lets an agent search."""
     is_almanac: bool = False
     """Whether its questions are those of the shipped almanac, which is then searched without being named."""
+    takes_any_stages: bool = False
+    """Whether it may be answered in the stages of any task; a format of deep research's cannot."""
     ids: str = "row numbers from 0"
     """What identifies an example in logs and in files of answers: a column of the data file, or this."""
 

@@ -1,6 +1,6 @@
 """Opens what answers the examples of an evaluation: a policy in episodes with its memory, or a file of answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -22,18 +22,30 @@ from rubricem_agent.wiring.eval_config import EvalConfig
 from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.memory import build_injector, open_existing_bank
 from rubricem_agent.wiring.models import build_policy, system_of
+from rubricem_agent.wiring.question_tools import refuse_absent_tools
+from rubricem_env.domain.stage_set import read_stage_set
 from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.usage import Meter, SpendLimits
+from rubricem_env.scaffold.grammar import DEFAULT
 from rubricem_env.tools.base import Toolbox
+from rubricem_env.tools.spec import RUN_SQL, ToolSpec
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 
 
 def build_answerer(
-    planned: PlannedEvaluation, toolbox: Toolbox, *, environ: Mapping[str, str], stack: AsyncExitStack
+    planned: PlannedEvaluation,
+    toolbox: Toolbox,
+    *,
+    environ: Mapping[str, str],
+    stack: AsyncExitStack,
+    specs: Sequence[ToolSpec] = (),
 ) -> tuple[answerers.Answerer, Meter]:
     """The answerer and the meter of its cost.
 
-    Nobody answers where only verdicts are made. `stack` closes the policy.
+    Nobody answers where only verdicts are made. `stack` closes the policy. `specs` describe tools as they were opened.
+
+    Raises:
+        ConfigError: no tool is there that the task calls.
     """
     config = planned.config
     given = planned.given
@@ -54,14 +66,18 @@ def build_answerer(
         path = Path(config.data) if config.data else shipped_questions_path()
         policy = expert_policy(load_questions(path), is_flat=is_flat)
     stack.push_async_callback(policy.aclose)
+    stage_set = read_stage_set(config.scaffold)
+    refuse_absent_tools(stage_set.scaffold, toolbox.names)
     answerer = partial(
         answerers.answer_in_episodes,
         context=RolloutContext(policy, toolbox, config.limits, settings.sampling, config.context),
         prompt=agent_prompt(
             toolbox.names,
             style=config.style,
-            system=system_of(config.policy),
-            prompts=read_agent_prompts(config.agent_prompts),
+            system=system_of(config.policy) if stage_set.scaffold == DEFAULT else "",
+            prompts=read_agent_prompts(config.agent_prompts, stage_set),
+            scaffold=stage_set.scaffold,
+            specs=[spec for spec in specs if spec.name == RUN_SQL],
         ),
         references=_build_references(config, policy),
         attempts=config.attempts,
@@ -71,10 +87,14 @@ def build_answerer(
 
 
 def _build_references(config: EvalConfig, policy: Policy) -> References:
-    prompts = read_agent_prompts(config.agent_prompts)
-    injector = build_injector(BankConfig(), policy.count_tokens, prompts=prompts)
+    stage_set = read_stage_set(config.scaffold)
+    prompts = read_agent_prompts(config.agent_prompts, stage_set)
+    scaffold = stage_set.scaffold
+    injector = build_injector(BankConfig(), policy.count_tokens, prompts=prompts, scaffold=scaffold)
     if config.reuse == "cross" and config.bank is not None:
-        return partial(cross_references, bank=open_existing_bank(config.bank, embeds=True), injector=injector)
+        return partial(
+            cross_references, bank=open_existing_bank(config.bank, embeds=True, scaffold=scaffold), injector=injector
+        )
     if config.reuse == "within":
         # A bank of one example: lessons are retrieved by the question's key, so any embedder will do. The judge is
         # never called: reflections at inference are unjudged.

@@ -12,7 +12,7 @@ from pydantic import Field
 from rubricem_agent.evals.references import Reuse
 from rubricem_agent.evals.runner import RunPhase
 from rubricem_agent.evals.subsets import SubsetName
-from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, VLLM
+from rubricem_agent.model_names import EXPERT, GIVEN, LOCAL, OPENAI_URL, POLICY_NAMES, SCRIPTED, VLLM
 from rubricem_agent.prompting import Style
 from rubricem_agent.wiring.command_option import (
     FOLD_AT_HELP,
@@ -190,7 +190,7 @@ class EvalSettings(Settings):
     @property
     def asks_a_model(self) -> bool:
         """Whether answering costs anything."""
-        return self.policy not in (EXPERT, "scripted") and not self.policy.startswith(GIVEN)
+        return self.policy not in (EXPERT, SCRIPTED) and not self.policy.startswith(GIVEN)
 
     def preset(self) -> Self:
         """The settings with the named sampling in its place; raises ConfigError where another is given beside it."""
@@ -210,9 +210,10 @@ class EvalConfig(EvalSettings):
     benchmark: Annotated[str, Field(description="The benchmark; `rubricem eval list` shows all.")]
     data: Annotated[str, Field(description="The official file, or hf:OWNER/NAME/FILE@REVISION.")] = ""
     fact: Annotated[bool, Field(description="drb: check citations as well.")] = False
-    scaffold: Annotated[str, Field(description="Benchmarks are answered in the stages of deep_research alone.")] = (
-        DEEP_RESEARCH.name
-    )
+    scaffold: Annotated[
+        str,
+        Field(description="The stages of the task: a name or a folder. Benchmarks but own take deep_research alone."),
+    ] = DEEP_RESEARCH.name
     ids: Annotated[Path | None, Field(description="A file with one example id a line.")] = None
     stage: Annotated[RunPhase, Field(description="Only answers, only verdicts, or all.")] = "all"
     out: Annotated[Path | None, Field(description="The run's folder; the same one resumes.")] = None
@@ -240,14 +241,20 @@ class EvalConfig(EvalSettings):
         """Whether a policy answers in this run; else the answers are those of a file or of another run."""
         return not self.policy.startswith(GIVEN) and self.stage != "verdicts" and self.answers_from is None
 
+    def _check_other_stages(self) -> None:
+        if self.policy in (SCRIPTED, EXPERT):
+            raise ConfigError(
+                f"--policy {self.policy} writes {DEEP_RESEARCH.name} alone; for {self.scaffold} name a model."
+            )
+        if self.style != "scaffold":
+            raise ConfigError(
+                f"--scaffold is {self.scaffold}, and --style {self.style} has no stages. Leave one of them out."
+            )
+
     def check(self) -> None:
         """Raise ConfigError where two settings contradict each other."""
         if self.scaffold != DEEP_RESEARCH.name:
-            raise ConfigError(
-                f"--scaffold is {self.scaffold}, and benchmarks are answered in the stages of {DEEP_RESEARCH.name}, "
-                "which their formats and judges are made for. Hold out questions of your own (held_out_data of a "
-                "training run), or compare attempts with `rubricem judge --scaffold`."
-            )
+            self._check_other_stages()
         number, total = self.shard
         if not 1 <= number <= total:
             raise ConfigError(f"--shard is {number}/{total}; the parts are numbered from 1 to their number.")

@@ -17,11 +17,19 @@ from rubricem_agent.model_names import GIVEN
 from rubricem_agent.wiring.eval_config import EvalConfig, effort_of, fact_judges
 from rubricem_agent.wiring.eval_models import judge_names, model_names, prices_of
 from rubricem_agent.wiring.hub_files import fetched
-from rubricem_agent.wiring.input_hashes import bank_sha256, beside_sha256, policy_sha256, prompts_sha256, search_sha256
+from rubricem_agent.wiring.input_hashes import (
+    bank_sha256,
+    beside_sha256,
+    policy_sha256,
+    prompts_sha256,
+    scaffold_sha256,
+    search_sha256,
+)
 from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_benchmark
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, read_stage_set
 from rubricem_env.llm.prices import SHUT_DOWN, Price
 from rubricem_env.llm.usage import Usage
 from rubricem_records.evaluations.manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
@@ -148,6 +156,12 @@ def plan_run(config: EvalConfig) -> PlannedEvaluation:
     config = config.preset()
     config.check()
     benchmark = find_benchmark(config.benchmark)
+    if config.scaffold != DEEP_RESEARCH.name and not benchmark.takes_any_stages:
+        raise ConfigError(
+            f"--scaffold is {config.scaffold}, and {benchmark.name} is answered in the stages of {DEEP_RESEARCH.name}, "
+            "which its format is made for. Evaluate questions of your own (`rubricem eval own`), or compare attempts "
+            "with `rubricem judge --scaffold`."
+        )
     rules = rules_for(config.benchmark, config.mode)
     source = read_manifest(config.answers_from) if config.answers_from is not None else None
     if source is not None:
@@ -295,7 +309,9 @@ def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
         policy=config.policy,
         policy_sha256="" if config.stage == "verdicts" else policy_sha256(config.policy),
         style=config.style,
-        prompts_sha256=prompts_sha256(config.agent_prompts),
+        scaffold=config.scaffold,
+        scaffold_sha256=scaffold_sha256(config.scaffold),
+        prompts_sha256=prompts_sha256(config.agent_prompts, read_stage_set(config.scaffold)),
         tools=shown_tools((config.tools or OFFLINE) if config.makes_answers else config.tools),
         search=tools.searched if config.makes_answers else "",
         search_sha256=search_sha256(config.tools),

@@ -115,7 +115,7 @@ async def _drive(
         toolbox = LimitedToolbox(opened.toolbox, asyncio.Semaphore(config.search_concurrency))
         is_free = planned.loaded.benchmark.is_almanac or tools.searches == "almanac"
         searched = toolbox if is_free else RealWorldToolbox(toolbox)
-        answerer, meter = build_answerer(planned, searched, environ=environ, stack=stack)
+        answerer, meter = build_answerer(planned, searched, environ=environ, stack=stack, specs=opened.specs)
         # Answers that were copied were paid for by another run.
         paid = () if config.answers_from is not None else answers.records
         spent_on_answers = sum(record.dollars or 0.0 for record in paid)

@@ -14,6 +14,7 @@ from rubricem_agent.prompting import read_agent_prompts
 from rubricem_agent.wiring.memory import open_existing_bank
 from rubricem_agent.wiring.tools import open_index
 from rubricem_env.domain.errors import ConfigError
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, is_shipped, read_stage_set
 from rubricem_records.files.file_hash import sha256
 
 _WITHOUT_EFFECT: Mapping[str, IncEx | bool] = MappingProxyType(
@@ -66,7 +67,12 @@ def search_sha256(tools: str) -> str:
     return digest.hexdigest()
 
 
-def prompts_sha256(folder: Path | None) -> str:
+def scaffold_sha256(source: str) -> str:
+    """Hash of a stage set in a folder of the user's own; empty for a shipped one."""
+    return "" if is_shipped(source) else hashlib.sha256(read_stage_set(source).model_dump_json().encode()).hexdigest()
+
+
+def prompts_sha256(folder: Path | None, stage_set: StageSet = DEEP_RESEARCH) -> str:
     """Hash of the policy's prompts in a folder of the user's own; empty for ours.
 
     Raises:
@@ -74,7 +80,7 @@ def prompts_sha256(folder: Path | None) -> str:
     """
     if folder is None:
         return ""
-    texts = (f"{name}\0{file.text}" for name, file in read_agent_prompts(folder).items())
+    texts = (f"{name}\0{file.text}" for name, file in read_agent_prompts(folder, stage_set).items())
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 

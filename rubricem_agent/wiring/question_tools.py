@@ -5,7 +5,10 @@ from types import MappingProxyType
 
 from rubricem_agent.config.tools import THE_ALMANAC, ToolsConfig, parse_tools, shown_tools
 from rubricem_agent.evals.benchmark import REAL_WORLD, Benchmark
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.errors import ConfigError, UsageError
+from rubricem_env.domain.scaffold import Scaffold
+from rubricem_env.scaffold.grammar import DEFAULT
+from rubricem_env.tools.spec import RUN_SQL
 from rubricem_records.evaluations.rules import SearchKind
 
 OFFLINE = "offline"
@@ -25,6 +28,16 @@ _OPTION_OF: Mapping[SearchKind, str] = MappingProxyType(
     }
 )
 """How a command names tools that search this."""
+
+
+def refuse_absent_tools(scaffold: Scaffold, offered: Sequence[str]) -> None:
+    """Raise ConfigError where no tool is offered that a task calls. Deep research takes any tool."""
+    if scaffold != DEFAULT and scaffold.tools and not {*scaffold.tools} & {*offered}:
+        needed = " or ".join(scaffold.tools)
+        way_out = "name tools that have it with --tools"
+        if RUN_SQL in scaffold.tools:
+            way_out = 'name tables: --tables FOLDER with ask, else tables = "FOLDER" in a TOML file given with --tools'
+        raise ConfigError(f"the stages {scaffold.name} call {needed}, which no tool here is called; {way_out}.")
 
 
 def tools_of_questions(tools: str, *, questions: str, allowed: Sequence[SearchKind] = REAL_WORLD) -> ToolsConfig:

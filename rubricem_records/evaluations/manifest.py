@@ -8,6 +8,7 @@ from pydantic import Field
 from rubricem_env.domain.base import Frozen, Text
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import read_text, refuse_other_than_file, validating
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.chat import Effort
@@ -52,6 +53,10 @@ class Agent(Frozen):
     policy_sha256: Text = ""
     """The hash of a local model's files; empty for a model on a server."""
     style: Text = "scaffold"
+    scaffold: Annotated[Text, Field(exclude_if=DEEP_RESEARCH.name.__eq__)] = DEEP_RESEARCH.name
+    """The stages that it was asked for, by name or folder. A manifest leaves those of deep research out."""
+    scaffold_sha256: Annotated[Text, Field(exclude_if="".__eq__)] = ""
+    """The hash of a folder of the user's own."""
     prompts_sha256: Text = ""
     """The hash of the prompts of a folder of the user's own; empty for ours."""
     tools: Text = ""

@@ -99,6 +99,7 @@ BENCHMARK = Benchmark(
     grader=lambda rules: Grader(rules, grade, "match", is_binary=True),
     official=official_rules(""),
     searches=OR_FROM_MEMORY,
+    takes_any_stages=True,
     hub='a file of yours, of lines {"question", "answer"}',
     guidance=SHORT_GUIDANCE,
     ids="id of the file; row numbers from 0 where it has none",

@@ -1,4 +1,4 @@
-"""`probe` and `calibrate` on attempts of other stages, which they know by their record."""
+"""`probe`, `calibrate` and `eval` in other stages."""
 
 import json
 
@@ -7,8 +7,11 @@ from typer.testing import CliRunner
 
 from rubricem_agent.cli.main import app
 from rubricem_env.domain.judgement import RubricScore
+from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.judge.trust.length_bias import PADDING, pad_answer
-from tests.letters import POLITE
+from rubricem_env.testing.loopback import serve_loopback
+from rubricem_env.testing.servers import ModelServer
+from tests.letters import LETTER, POLITE
 from tests.rubricem_viewer.recorded_stages import record_run
 from tests.scaffolds import EIGHT, SCAFFOLDS, WRITING, attempt_of
 
@@ -65,6 +68,33 @@ def test_a_run_of_letters_is_probed(tmp_path):
 
 
 def test_a_benchmark_in_other_stages_is_refused_with_the_way_out():
-    done = ran("eval", "simpleqa", "--scaffold", "writing", "--dry-run")
-    assert "benchmarks are answered in the stages of deep_research" in str(done.exception)
-    assert "held_out_data" in str(done.exception)
+    done = ran("eval", "simpleqa", "--scaffold", "writing", "--policy", "openai:m@http://127.0.0.1:1/v1", "--dry-run")
+    assert "simpleqa is answered in the stages of deep_research" in str(done.exception)
+    assert "rubricem eval own" in str(done.exception)
+
+
+def test_own_questions_are_answered_in_the_stages_of_a_task(tmp_path):
+    asked = {"question": "Write to Ada.", "answer": "tea", "answer_format": "long"}
+    (tmp_path / "own.jsonl").write_text(json.dumps(asked))
+    with serve_loopback(ModelServer(lambda request: LETTER)) as url:
+        model = ("--policy", f"openai:m@{url}", "--no-probe", "--out", tmp_path / "run")
+        done = ran("eval", "own", "--data", tmp_path / "own.jsonl", "--scaffold", "writing", "--tools", "none", *model)
+        again = ran("eval", "own", "--data", tmp_path / "own.jsonl", "--tools", "none", *model)
+
+    assert done.exit_code == 0, done.output
+    (line,) = (tmp_path / "run" / "answers.jsonl").read_text().splitlines()
+    assert Trajectory.model_validate(json.loads(line)["trajectory"], strict=False).scaffold == WRITING.scaffold
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["agent"]["scaffold"] == "writing"
+    assert "scaffold" in str(again.exception)
+
+
+def test_a_task_whose_tool_is_absent_is_refused(tmp_path):
+    (tmp_path / "own.jsonl").write_text('{"question": "How long?", "answer": "80"}')
+    model = ("--policy", "openai:m@http://127.0.0.1:1/v1", "--no-probe", "--out", tmp_path / "run")
+
+    done = ran(
+        "eval", "own", "--data", tmp_path / "own.jsonl", "--scaffold", "data_analysis", "--tools", "none", *model
+    )
+
+    assert "the stages data_analysis call run_sql" in str(done.exception)
+    assert 'tables = "FOLDER"' in str(done.exception)
