@@ -168,7 +168,7 @@ def test_a_model_that_does_not_answer_is_explained_in_a_sentence(run, turns, sai
         (["Q", "--tables", "shop"], "--tables needs a model"),
         (
             ["Q", "--scaffold", "data_analysis", "--policy", "openai:m@http://127.0.0.1:9/v1"],
-            "the stages data_analysis call run_sql, which no tool here is called; name tables with --tables.",
+            "the stages data_analysis call run_sql, which no tool here is called; name tables: --tables FOLDER",
         ),
         (["Q", "--tables", "gone", "--policy", "openai:m@http://127.0.0.1:9/v1"], "there is no folder or SQLite file"),
         (["How", "wide", "is", "it?"], 'put it in one pair of them, as in: rubricem ask "How wide is it?"'),
