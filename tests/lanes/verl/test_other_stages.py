@@ -28,7 +28,7 @@ def trained(tmp_path_factory):
         "rubricem.system=Write.",
         "rubricem.max_turn_tokens=200",
         "rubricem.limits.max_tokens=300",
-        "actor_rollout_ref.rollout.temperature=1.3",
+        "actor_rollout_ref.rollout.temperature=0.8",
         "actor_rollout_ref.rollout.n=4",
         "trainer.total_training_steps=2",
         "trainer.save_freq=2",
