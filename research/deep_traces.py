@@ -17,8 +17,8 @@ from rubricem_agent.prompting import AgentPrompt, prompt_from_text
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.context import ContextLimits
-from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
-from rubricem_env.env.step import advance
+from rubricem_env.env.episode import Episode, EpisodeLimits
+from rubricem_env.testing.episodes import play_turns
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.deep import DEEP_ENTITIES, deep_almanac
@@ -46,12 +46,8 @@ async def play(toolbox: LocalToolbox, question: Question, context: ContextLimits
     """One episode of the expert, to its end."""
     opening = prompt.opening(query_of(question))
     episode = Episode(query_of(question), prompt=opening.user, system=opening.system, limits=LIMITS, context=context)
-    expert, observations = AlmanacTeacher(question, max_searches=LIMITS.max_calls - 1), list[str]()
-    reply = await advance(episode, toolbox, expert.turn(observations))
-    while not isinstance(reply, Finished):
-        observations.append(reply.observation)
-        reply = await advance(episode, toolbox, expert.turn(observations))
-    return episode.trajectory
+    expert = AlmanacTeacher(question, max_searches=LIMITS.max_calls - 1)
+    return (await play_turns(episode, toolbox, expert.turn)).trajectory
 
 
 async def write_world(config: DeepTraceConfig, number: int, prompt: AgentPrompt) -> list[ChatSample]:

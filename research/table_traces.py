@@ -17,9 +17,9 @@ from rubricem_agent.prompting import AgentPrompt, agent_prompt, stage_prompts
 from rubricem_env.domain.base import Frozen, PositiveCount
 from rubricem_env.domain.stage_set import read_stage_set
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
-from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.step import advance
+from rubricem_env.env.episode import Episode
 from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_env.testing.episodes import play_turns
 from rubricem_env.tools.base import FunctionTool, LocalToolbox
 from rubricem_env.tools.tables.run_sql import RunSql
 from rubricem_env.world.tables.analyst import TableAnalyst
@@ -46,13 +46,8 @@ class TableTraceConfig(Frozen):
 
 async def play(toolbox: LocalToolbox, question: TableQuestion, slips: AnalystSlips) -> ParsedTrajectory:
     """One episode of the analyst, to its end."""
-    analyst, observations = TableAnalyst(question, slips), list[str]()
     episode = Episode(table_query(question), scaffold=STAGES.scaffold)
-    reply = await advance(episode, toolbox, analyst.turn(observations))
-    while not isinstance(reply, Finished):
-        observations.append(reply.observation)
-        reply = await advance(episode, toolbox, analyst.turn(observations))
-    return episode.read()
+    return (await play_turns(episode, toolbox, TableAnalyst(question, slips).turn)).read()
 
 
 async def write_world(config: TableTraceConfig, number: int, prompt: AgentPrompt) -> list[ChatSample]:

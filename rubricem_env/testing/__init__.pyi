@@ -3,6 +3,7 @@ from rubricem_env.testing.episodes import (
     FOUND as FOUND,
     ScriptedResearcher as ScriptedResearcher,
     ScriptedTool as ScriptedTool,
+    play_turns as play_turns,
     run_scripted_episode as run_scripted_episode,
     writes as writes,
 )

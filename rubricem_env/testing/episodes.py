@@ -89,6 +89,16 @@ def writes(*turns: str) -> Callable[[object, int], ListWriter]:
     return lambda opening, seed: ListWriter(turns)
 
 
+async def play_turns(episode: Episode, toolbox: Toolbox, turn: Callable[[Sequence[str]], str]) -> Episode:
+    """Play an episode to its end; `turn` gives the next turn after all that was observed so far."""
+    observations: list[str] = []
+    reply = await advance(episode, toolbox, turn(observations))
+    while not isinstance(reply, Finished):
+        observations.append(reply.observation)
+        reply = await advance(episode, toolbox, turn(observations))
+    return episode
+
+
 async def run_scripted_episode(
     toolbox: Toolbox, *, query: Query = DEMO_QUERY, limits: EpisodeLimits | None = None, seed: int = 0
 ) -> Episode:

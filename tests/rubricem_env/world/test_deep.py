@@ -7,9 +7,9 @@ import pytest
 from rubricem_env.domain.errors import UsageError
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.env.context import ContextLimits
-from rubricem_env.env.episode import Episode, EpisodeLimits, Finished
-from rubricem_env.env.step import advance
+from rubricem_env.env.episode import Episode, EpisodeLimits
 from rubricem_env.scaffold.parsed import parse_trajectory
+from rubricem_env.testing.episodes import play_turns
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import to_jsonl
 from rubricem_env.world.deep import DEEP_HOPS, deep_almanac
@@ -33,17 +33,8 @@ def toolbox(world):
 
 def play(toolbox, question, limits, context=ContextLimits()):  # noqa: B008
     """The expert's attempt."""
-
-    async def episode_of():
-        episode = Episode(query_of(question), prompt=question.question, limits=limits, context=context)
-        teacher, observations = AlmanacTeacher(question, max_searches=99), []
-        reply = await advance(episode, toolbox, teacher.turn(observations))
-        while not isinstance(reply, Finished):
-            observations.append(reply.observation)
-            reply = await advance(episode, toolbox, teacher.turn(observations))
-        return episode
-
-    return asyncio.run(episode_of())
+    episode = Episode(query_of(question), prompt=question.question, limits=limits, context=context)
+    return asyncio.run(play_turns(episode, toolbox, AlmanacTeacher(question, max_searches=99).turn))
 
 
 def test_the_same_seed_gives_the_same_world_and_another_one_another(world):

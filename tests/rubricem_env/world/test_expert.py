@@ -7,9 +7,9 @@ import pytest
 
 from rubricem_env.domain.base import Stage
 from rubricem_env.domain.trajectory import ToolCall
-from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.step import advance
+from rubricem_env.env.episode import Episode
 from rubricem_env.scaffold.parsed import ParsedTrajectory
+from rubricem_env.testing.episodes import play_turns
 from rubricem_env.tools.base import Toolbox
 from rubricem_env.tools.corpus_search import Corpus, offline_toolbox
 from rubricem_env.world.almanac import Almanac, load_questions, shipped_questions_path
@@ -28,12 +28,8 @@ NO_PAGES = offline_toolbox(Corpus([]))
 
 
 async def play(teacher: AlmanacTeacher, toolbox: Toolbox | None = None) -> ParsedTrajectory:
-    episode, tools, observations = Episode(query_of(teacher.question)), toolbox or shipped_toolbox(), list[str]()
-    reply = await advance(episode, tools, teacher.turn(observations))
-    while not isinstance(reply, Finished):
-        observations.append(reply.observation)
-        reply = await advance(episode, tools, teacher.turn(observations))
-    return episode.read()
+    episode = Episode(query_of(teacher.question))
+    return (await play_turns(episode, toolbox or shipped_toolbox(), teacher.turn)).read()
 
 
 def questions_where(fits: Callable[[Question], object]) -> list[Question]:

@@ -5,12 +5,12 @@ import statistics
 import pytest
 
 from rubricem_env.domain.base import STAGES
-from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.step import advance
+from rubricem_env.env.episode import Episode
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.judge.rules.rules_judge import RulesJudge
+from rubricem_env.testing.episodes import play_turns
 from rubricem_env.world.almanac import load_questions, shipped_questions_path
 from rubricem_env.world.expert import AlmanacTeacher
 from rubricem_env.world.expert_faults import Faults, draw_slips
@@ -24,13 +24,8 @@ ROLLOUTS = 8
 
 
 async def play(question, seed):
-    teacher, episode = AlmanacTeacher(question, draw_slips(question, FAULTS, seed=seed)), Episode(query_of(question))
-    observations = []
-    reply = await advance(episode, shipped_toolbox(), teacher.turn(observations))
-    while not isinstance(reply, Finished):
-        observations.append(reply.observation)
-        reply = await advance(episode, shipped_toolbox(), teacher.turn(observations))
-    return episode.trajectory
+    teacher = AlmanacTeacher(question, draw_slips(question, FAULTS, seed=seed))
+    return (await play_turns(Episode(query_of(question)), shipped_toolbox(), teacher.turn)).trajectory
 
 
 def correlation(judged, true):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rubricem_env.domain.stage_set import read_stage_set
-from rubricem_env.env.episode import Episode, Finished
-from rubricem_env.env.step import advance
+from rubricem_env.env.episode import Episode
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.pipeline import StepJudge
 from rubricem_env.judge.rubrics.rubric_buffer import RubricBuffer
 from rubricem_env.llm.limits.timing import Timing
+from rubricem_env.testing.episodes import play_turns
 from rubricem_env.tools.base import LocalToolbox
 from rubricem_env.tools.guard import GuardedTool
 from rubricem_env.tools.tables.run_sql import RunSql
@@ -49,13 +49,8 @@ def attempts(tmp_path_factory):
 
 
 async def play(toolbox, slips):
-    analyst, observations = TableAnalyst(QUESTION, slips), []
     episode = Episode(table_query(QUESTION), scaffold=STAGES.scaffold)
-    reply = await advance(episode, toolbox, analyst.turn(observations))
-    while not isinstance(reply, Finished):
-        observations.append(reply.observation)
-        reply = await advance(episode, toolbox, analyst.turn(observations))
-    return episode.read()
+    return (await play_turns(episode, toolbox, TableAnalyst(QUESTION, slips).turn)).read()
 
 
 def test_the_analyst_is_accepted_by_strict_mode_and_every_stage_happens(attempts):
