@@ -43,8 +43,7 @@ def evaluation_at(log: RunLog, step: int) -> EvaluationLine:
 def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeResult:
     runs = logs[recipe.name]
     last = [evaluation_at(log, steps) for log in runs.values()]
-    shared = answers_by_step(list(runs.values()))
-    curve = tuple(CurvePoint(step=step, answer=spread(values)) for step, values in shared.items() if step <= steps)
+    curve = curve_over_seeds(list(runs.values()), steps=steps)
     own, baseline = (
         {str(seed): evaluation_at(log, steps).held_out["answer"] for seed, log in of.items()}
         for of in (runs, logs[BASELINE.name])
@@ -62,6 +61,12 @@ def _result(recipe: Recipe, logs: Logs, *, steps: int, goal: float) -> RecipeRes
         seconds=float(np.mean([sum(sum(line.seconds.values()) for line in log.steps) for log in runs.values()])),
         curve=curve,
     )
+
+
+def curve_over_seeds(logs: Sequence[RunLog], *, steps: int) -> tuple[CurvePoint, ...]:
+    """The held-out answers at each step that all runs were evaluated at, up to `steps`."""
+    shared = answers_by_step(logs)
+    return tuple(CurvePoint(step=step, answer=spread(values)) for step, values in shared.items() if step <= steps)
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -85,17 +90,18 @@ def result_cells(result: RecipeResult) -> dict[str, str]:
 
 def render_figure(ablation: Ablation) -> str:
     """The figure as an SVG file of its own."""
-    curves = [
-        Curve(
-            name=result.title,
-            x=tuple(float(at.step) for at in result.curve),
-            y=tuple(at.answer.mean for at in result.curve),
-            low=tuple(at.answer.low for at in result.curve),
-            high=tuple(at.answer.high for at in result.curve),
-        )
-        for result in ablation.results
-    ]
-    return draw_svg(FIGURE_TITLE, curves)
+    return draw_svg(FIGURE_TITLE, [figure_curve(result.title, result.curve) for result in ablation.results])
+
+
+def figure_curve(title: str, points: Sequence[CurvePoint]) -> Curve:
+    """The answers over the steps with their interval, as a figure has them."""
+    return Curve(
+        name=title,
+        x=tuple(float(at.step) for at in points),
+        y=tuple(at.answer.mean for at in points),
+        low=tuple(at.answer.low for at in points),
+        high=tuple(at.answer.high for at in points),
+    )
 
 
 def spread_cell(value: Spread, sign: str = "") -> str:

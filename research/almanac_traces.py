@@ -10,18 +10,18 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from research import tiny_pretraining
+from research.sample_command import SampleSettings, run_sample_command
 from rubricem_agent.data.base import TeacherTask, Trace
 from rubricem_agent.data.chatml import ChatSample, write_samples
 from rubricem_agent.data.filter import harvest, normalize
 from rubricem_agent.data.generate import Generation
 from rubricem_agent.data.teacher import ScriptedTeacher
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
-from rubricem_env.domain.base import Frozen, PositiveCount, UnitScore
+from rubricem_env.domain.base import PositiveCount, UnitScore
 from rubricem_env.domain.trajectory import Query
 from rubricem_env.scaffold.parsed import parse_trajectory
 from rubricem_env.world.expert_faults import Faults
@@ -29,13 +29,11 @@ from rubricem_env.world.judge import Evidence
 from rubricem_env.world.lessons import Lesson, lesson_after
 from rubricem_env.world.questions import Question
 from rubricem_records.files.line_file import LineFile
-from trainers.settings import make_out, read_command, run_command
 
 
-class TraceConfig(Frozen):
+class TraceConfig(SampleSettings):
     """What the expert writes."""
 
-    out: Path
     seed: int = 0
     system: str
     """The system prompt of every trace: short, because the policy's context is."""
@@ -116,16 +114,7 @@ def write_traces(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the samples. A user error gives exit code 2 and one sentence on stderr."""
-
-    def make() -> None:
-        config = read_command(
-            arguments, TraceConfig, prog="python -m research.almanac_traces", description="Write samples."
-        )
-        make_out(config.out, settings=config.model_dump_json())
-        samples = make_samples(config)
-        sys.stdout.write(f"{len(samples)} samples: {config.out / 'samples.jsonl'}\n")
-
-    return run_command("almanac_traces", make)
+    return run_sample_command("almanac_traces", arguments, TraceConfig, make_samples)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from research.ablate import AblationRun, list_runs, run_all
-from research.ablation import evaluation_at, spread, spread_cell
+from research.ablation import curve_over_seeds, evaluation_at, figure_curve, spread, spread_cell
 from research.line_chart import draw_svg
-from rubricem_env.domain.errors import UsageError
+from rubricem_env.domain.base import Frozen
+from rubricem_records.files.atomic_files import write_atomic
 from rubricem_records.runs.recipes import Recipe
-from rubricem_records.runs.run_log import answers_by_step
-from rubricem_viewer.api.figures import Curve
+from rubricem_viewer.ablation import CurvePoint
 from trainers.process import read_trainer_command, trainer_environment
+from trainers.settings import run_command
 
 UNFOLDED = ("context={}", "limits.max_tokens=2400", "reflection.total_tokens=2560")
 """The shipped policy's context has 2,560 tokens, the prompt some 80. The last of these makes the cache as large."""
@@ -31,46 +32,38 @@ ARMS = (
 TITLE = "Held-out chains answered, by truth, mean over seeds with 95 % interval"
 
 
-def summarise_arms(runs: Sequence[AblationRun], steps: int) -> list[dict[str, object]]:
-    """For each arm its seeds, and by step the mean over seeds of held-out answers and of valid attempts."""
-    rows: list[dict[str, object]] = []
+class ArmResult(Frozen):
+    """What the finished runs of an arm have come to."""
+
+    arm: str
+    title: str
+    seeds: tuple[int, ...]
+    answers: tuple[float, ...]
+    """The share of held-out chains that each seed answers in the end."""
+    valid: tuple[float, ...]
+    curve: tuple[CurvePoint, ...]
+
+
+def summarise_arms(runs: Sequence[AblationRun], steps: int) -> list[ArmResult]:
+    """The arms of which a run has ended."""
+    results = []
     for arm in ARMS:
         own = [run for run in runs if run.recipe.name == arm.name and run.is_finished]
         if not own:
             continue
         logs = [run.log for run in own]
-        curve = {step: spread(values) for step, values in answers_by_step(logs).items()}
         last = [evaluation_at(log, steps) for log in logs]
-        rows.append(
-            {
-                "arm": arm.name,
-                "title": arm.title,
-                "seeds": [run.seed for run in own],
-                "answers": [evaluation.held_out["answer"] for evaluation in last],
-                "valid": [evaluation.valid for evaluation in last],
-                "curve": {step: tuple(point.model_dump().values()) for step, point in curve.items()},
-            }
-        )
-    return rows
-
-
-def draw(runs: Sequence[AblationRun]) -> str:
-    """The curves as an SVG file."""
-    curves = []
-    for arm in ARMS:
-        logs = [run.log for run in runs if run.recipe.name == arm.name and run.is_finished]
-        points = {step: spread(values) for step, values in answers_by_step(logs).items()} if logs else {}
-        if points:
-            curves.append(
-                Curve(
-                    name=arm.title,
-                    x=tuple(map(float, points)),
-                    y=tuple(point.mean for point in points.values()),
-                    low=tuple(point.low for point in points.values()),
-                    high=tuple(point.high for point in points.values()),
-                )
+        results.append(
+            ArmResult(
+                arm=arm.name,
+                title=arm.title,
+                seeds=tuple(run.seed for run in own),
+                answers=tuple(evaluation.held_out["answer"] for evaluation in last),
+                valid=tuple(evaluation.valid for evaluation in last),
+                curve=curve_over_seeds(logs, steps=steps),
             )
-    return draw_svg(TITLE, curves)
+        )
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,23 +75,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args(arguments)
-    try:
+    failures: dict[str, str] = {}
+
+    def compare() -> None:
         base = read_trainer_command(chosen.config, chosen.changes)
         runs = list_runs(base, seeds=chosen.seeds, steps=chosen.steps, recipes=ARMS)
-        failures = run_all(runs, jobs=chosen.jobs, environ=trainer_environment(threads=1), report=lambda: None)
-    except UsageError as refused:
-        sys.stderr.write(f"{refused}\n")
-        return 2
-    rows = summarise_arms(runs, chosen.steps or base.steps)
-    (base.out / "curves.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    if rows:
-        (base.out / "curves.svg").write_text(draw(runs), encoding="utf-8")
-    for row in rows:
-        answers = spread_cell(spread(list(row["answers"])))  # type: ignore[call-overload]
-        sys.stdout.write(f"{row['title']}: answers {answers}, seeds {row['seeds']}\n")
-    for name, failure in failures.items():
-        sys.stderr.write(f"{name}: {failure}\n")
-    return 1 if failures else 0
+        environ = trainer_environment(threads=1)
+        failures.update(run_all(runs, jobs=chosen.jobs, environ=environ, report=lambda: None))
+        _write(base.out, summarise_arms(runs, chosen.steps or base.steps))
+        for name, failure in failures.items():
+            sys.stderr.write(f"{name}: {failure}\n")
+
+    return run_command("deep_curves", compare) or (1 if failures else 0)
+
+
+def _write(out: Path, results: Sequence[ArmResult]) -> None:
+    rows = [result.model_dump(mode="json") for result in results]
+    write_atomic(out / "curves.json", json.dumps(rows, indent=1) + "\n")
+    if results:
+        curves = [figure_curve(result.title, result.curve) for result in results]
+        write_atomic(out / "curves.svg", draw_svg(TITLE, curves))
+    for result in results:
+        answers = spread_cell(spread(result.answers))
+        sys.stdout.write(f"{result.title}: answers {answers}, seeds {', '.join(map(str, result.seeds))}\n")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ A sample is a window: what the policy read after a fold, and the turns that it w
 import asyncio
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from research.sample_command import SampleSettings, run_sample_command
 from rubricem_agent.data.chatml import ChatSample, samples_of, write_samples
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.prompting import AgentPrompt, prompt_from_text
-from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.trajectory import Trajectory
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import Episode, EpisodeLimits
@@ -25,15 +25,13 @@ from rubricem_env.world.deep import DEEP_ENTITIES, deep_almanac
 from rubricem_env.world.expert import AlmanacTeacher
 from rubricem_env.world.offline import query_of
 from rubricem_env.world.questions import Question
-from trainers.settings import make_out, read_command, run_command
 
 LIMITS = EpisodeLimits(max_calls=100, max_turns=110, max_tokens=100_000)
 
 
-class DeepTraceConfig(Frozen):
+class DeepTraceConfig(SampleSettings):
     """What the expert writes."""
 
-    out: Path
     worlds: PositiveCount
     first_world: PositiveCount = 1
     """World 0 is the one that is trained in."""
@@ -74,16 +72,7 @@ def make_deep_samples(config: DeepTraceConfig) -> list[ChatSample]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the samples. A user error gives exit code 2 and one sentence on stderr."""
-
-    def make() -> None:
-        config = read_command(
-            arguments, DeepTraceConfig, prog="python -m research.deep_traces", description="Write samples."
-        )
-        make_out(config.out, settings=config.model_dump_json())
-        samples = make_deep_samples(config)
-        sys.stdout.write(f"{len(samples)} samples: {config.out / 'samples.jsonl'}\n")
-
-    return run_command("deep_traces", make)
+    return run_sample_command("deep_traces", arguments, DeepTraceConfig, make_deep_samples)
 
 
 if __name__ == "__main__":

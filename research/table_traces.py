@@ -11,10 +11,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from research.sample_command import SampleSettings, run_sample_command
 from rubricem_agent.data.chatml import ChatSample, sample_of, write_samples
 from rubricem_agent.policy.base import TINY_SYSTEM
 from rubricem_agent.prompting import AgentPrompt, agent_prompt, stage_prompts
-from rubricem_env.domain.base import Frozen, PositiveCount
+from rubricem_env.domain.base import PositiveCount
 from rubricem_env.domain.stage_set import read_stage_set
 from rubricem_env.domain.trajectory import ToolCall, ToolResult
 from rubricem_env.env.episode import Episode
@@ -27,15 +28,13 @@ from rubricem_env.world.tables.analyst_faults import AnalystFaults, AnalystSlips
 from rubricem_env.world.tables.attempts import table_query
 from rubricem_env.world.tables.questions import TableQuestion
 from rubricem_env.world.tables.table_world import TableWorld
-from trainers.settings import make_out, read_command, run_command
 
 STAGES = read_stage_set("data_analysis")
 
 
-class TableTraceConfig(Frozen):
+class TableTraceConfig(SampleSettings):
     """What the analyst writes."""
 
-    out: Path
     seed: int = 0
     worlds: PositiveCount
     first_world: PositiveCount = 1
@@ -86,16 +85,7 @@ def make_table_samples(config: TableTraceConfig) -> list[ChatSample]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the samples. A user error gives exit code 2 and one sentence on stderr."""
-
-    def make() -> None:
-        config = read_command(
-            arguments, TableTraceConfig, prog="python -m research.table_traces", description="Write samples."
-        )
-        make_out(config.out, settings=config.model_dump_json())
-        samples = make_table_samples(config)
-        sys.stdout.write(f"{len(samples)} samples: {config.out / 'samples.jsonl'}\n")
-
-    return run_command("table_traces", make)
+    return run_sample_command("table_traces", arguments, TableTraceConfig, make_table_samples)
 
 
 if __name__ == "__main__":
