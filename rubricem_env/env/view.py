@@ -120,6 +120,11 @@ class Window(NamedTuple):
     """What it read before the first of its turns."""
     turns: tuple[RecordedTurn, ...]
 
+    @property
+    def text(self) -> str:
+        """What it read first, and each turn with what was read after it."""
+        return self.view.text + "".join(turn.written.text + turn.read.text for turn in self.turns)
+
 
 def windows_of(trajectory: Trajectory) -> Iterator[Window]:
     """The windows of a record, in order; a record without folds is one. The last one has no turn yet after a fold."""
