@@ -37,5 +37,5 @@ def measure_tokens(rollouts: Sequence[PackedTokens]) -> dict[str, float]:
 
 def _prompt_lengths(tokens: PackedTokens) -> list[int]:
     """The tokens of each window before the policy's first one; all of them where the policy wrote nothing."""
-    stages = tokens.unpack()[1]
+    stages = tokens.stages()
     return [int(np.argmax(np.append(stages[window] != NO_STAGE, True))) for window in tokens.windows()]

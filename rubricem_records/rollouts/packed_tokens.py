@@ -42,6 +42,23 @@ class PackedTokens(Frozen):
         except ValueError as cause:
             raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
 
+    def stages(self) -> npt.NDArray[np.int8]:
+        """The stage of each token: 0 to 3 where the policy wrote, -1 elsewhere.
+
+        Raises:
+            FileFormatError: they are not of the length that is named.
+        """
+        try:
+            names, counts = [stage for stage, _ in self.runs], [count for _, count in self.runs]
+            stages = np.repeat(np.array(names, dtype=np.int8), counts)
+        except (ValueError, OverflowError) as cause:
+            raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
+        if len(stages) != self.length:
+            raise FileFormatError(
+                f"the packed tokens of a rollout name {self.length} tokens and have the stages of {len(stages)}."
+            )
+        return stages
+
     def unpack(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.float16]]:
         """Ids, stages (0 to 3 where the policy wrote, -1 elsewhere) and log-probabilities, one entry for each token.
 
@@ -51,15 +68,13 @@ class PackedTokens(Frozen):
         try:
             ids = np.array([int(token) for token in self.ids.split(",") if self.ids], dtype=np.int32)
             logprobs = np.frombuffer(base64.b64decode(self.logprobs, validate=True), dtype="<f2")
-            stages = np.repeat(
-                np.array([stage for stage, _ in self.runs], dtype=np.int8), [count for _, count in self.runs]
-            )
         except (binascii.Error, ValueError, OverflowError) as cause:
             raise FileFormatError(f"the packed tokens of a rollout are damaged: {cause}.") from cause
-        if {len(ids), len(logprobs), len(stages)} != {self.length}:
-            sizes = f"{len(ids)}, {len(logprobs)} and {len(stages)}"
-            raise FileFormatError(f"the packed tokens of a rollout name {self.length} tokens and hold {sizes}.")
-        return ids, stages, logprobs.astype(np.float16)
+        if {len(ids), len(logprobs)} != {self.length}:
+            raise FileFormatError(
+                f"the packed tokens of a rollout name {self.length} tokens and hold {len(ids)} and {len(logprobs)}."
+            )
+        return ids, self.stages(), logprobs.astype(np.float16)
 
 
 def pack_tokens(tokens: RolloutTokens) -> PackedTokens:
