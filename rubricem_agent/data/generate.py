@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from rubricem_agent.data.base import Teacher, TeacherTask, Trace
 from rubricem_agent.data.journal import JournalEntry, append_entries, recover_entries
@@ -49,6 +50,16 @@ class _Attempt:
         return Trace(self.task, self.episode.trajectory, self.failure, self.is_open)
 
 
+class Student(NamedTuple):
+    """Who will learn the traces: the teacher reads of a trace what the student will read of an episode."""
+
+    scaffold: Scaffold = DEFAULT
+    context: ContextLimits = ContextLimits()
+    system: str = ""
+    """What stands before the question."""
+    count_tokens: TokenCount = estimate_tokens
+
+
 class Generation:
     """Writes one trace for each task. Traces and parts of traces that the journal holds are not written again."""
 
@@ -63,16 +74,11 @@ class Generation:
         together: int = 1,
         concurrency: int = 64,
         begin: Callable[[], Awaitable[None]] | None = None,
-        context: ContextLimits | None = None,
-        system: str = "",
-        count_tokens: TokenCount = estimate_tokens,
-        scaffold: Scaffold = DEFAULT,
+        student: Student | None = None,
     ) -> None:
         """Groups of `together` traces advance in step; `concurrency` groups at once, and tool calls of a group at once.
 
-        `begin` is awaited before the teacher's first turn, and not where every trace is in the journal. `context`
-        bounds what the teacher reads of a trace as it will bound the student, which has `system` before the question
-        and whose tokens `count_tokens` counts.
+        `begin` is awaited before the teacher's first turn, and not where every trace is in the journal.
         """
         self._teacher = teacher
         self._toolbox = toolbox
@@ -84,10 +90,7 @@ class Generation:
         self._together = together
         self._concurrency = concurrency
         self._begin = begin
-        self._context = context
-        self._system = system
-        self._count_tokens = count_tokens
-        self._scaffold = scaffold
+        self._student = student or Student()
         self._beginning = asyncio.Lock()
 
     async def run(
@@ -150,18 +153,17 @@ class Generation:
         for turn_id, entry in entries.items():
             by_id[turn_id].take(entry)
 
-    def _open(self, task: TeacherTask) -> Episode:
-        return Episode(
+    def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:
+        scaffold, context, system, count_tokens = self._student
+        episode = Episode(
             task.query,
             limits=self._limits,
-            count_tokens=self._count_tokens,
-            context=self._context,
-            system=self._system,
-            scaffold=self._scaffold,
+            count_tokens=count_tokens,
+            scaffold=scaffold,
+            context=context,
+            system=system,
         )
-
-    def _replay(self, task: TeacherTask, entries: Sequence[JournalEntry]) -> _Attempt:
-        attempt = _Attempt(task, self._open(task))
+        attempt = _Attempt(task, episode)
         for entry in entries:
             # An id says little: another file's question may have it, and its trace would answer that one.
             if entry.query and entry.query != task.query.key:

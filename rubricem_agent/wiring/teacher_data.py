@@ -15,7 +15,7 @@ from rubricem_agent.data.base import Teacher, Trace
 from rubricem_agent.data.batch_teacher import BatchTeacher
 from rubricem_agent.data.chatml import ChatTokenizer, encode_sample
 from rubricem_agent.data.filter import Harvest, harvest, keep_usage, recall_usage, write_harvest
-from rubricem_agent.data.generate import Generation
+from rubricem_agent.data.generate import Generation, Student
 from rubricem_agent.data.question_files import QuestionFile, read_question_file
 from rubricem_agent.data.teacher import PURPOSE, ChatTeacher, ScriptedTeacher, TeacherPrompts
 from rubricem_agent.learn.resume_identity import refuse_other_run
@@ -265,10 +265,9 @@ async def write_shard(
             together=len(tasks) if spec.backend in _BATCH_TEACHERS else 1,
             concurrency=config.concurrency,
             begin=partial(require_answers, probes),
-            context=config.context,
-            system=student_prompt(config, specs).system,
-            count_tokens=_count_of(config),
-            scaffold=config.stage_set.scaffold,
+            student=Student(
+                config.stage_set.scaffold, config.context, student_prompt(config, specs).system, _count_of(config)
+            ),
         )
         return await generation.run(tasks, on_trace=record)
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from rubricem_agent.data.base import TeacherTask, Trace, TurnReply
 from rubricem_agent.data.chatml import encode_sample, read_samples, write_samples
 from rubricem_agent.data.filter import harvest
-from rubricem_agent.data.generate import Generation
+from rubricem_agent.data.generate import Generation, Student
 from rubricem_agent.data.teacher import TeacherPrompts
 from rubricem_env.domain.trajectory import Origin, Query, Snippet, ToolCall, ToolResult
 from rubricem_env.env.context import ContextLimits
@@ -64,8 +64,7 @@ def generation(path: Path, teacher: Steady, context: ContextLimits = CONTEXT) ->
         journal=LineFile(path / "journal.jsonl"),
         max_rounds=ROUNDS,
         max_tokens=100_000,
-        context=context,
-        system="rules",
+        student=Student(context=context, system="rules"),
     )
 
 
