@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,8 +24,15 @@ from rubricem_agent.progress import SECONDS, progress_lines
 from rubricem_agent.prompting import agent_prompt, stage_prompts
 from rubricem_agent.rollout.report import explain_ending, linked_answer, render_report
 from rubricem_agent.rollout.run import Attempt, run_episode
-from rubricem_agent.wiring.command_option import FOLD_AT_HELP, FOLD_TO_HELP, KEEP_HELP
-from rubricem_agent.wiring.memory import LessonMemory, open_ask
+from rubricem_agent.wiring.command_option import (
+    FOLD_AT_HELP,
+    FOLD_TO_HELP,
+    KEEP_HELP,
+    MAX_CALLS_HELP,
+    MAX_TOKENS_HELP,
+    MAX_TURNS_HELP,
+)
+from rubricem_agent.wiring.memory import LessonMemory, OpenedAsk, open_ask
 from rubricem_agent.wiring.models import system_of
 from rubricem_agent.wiring.question_tools import OFFLINE, refuse_absent_tools
 from rubricem_env.domain.errors import ConfigError
@@ -223,13 +230,9 @@ class PlayOptions:
         Sampling().max_turn_tokens
     )
 
-    max_calls: Annotated[int, typer.Option(min=1, help="The most tool calls.")] = EpisodeLimits().max_calls
-    max_turns: Annotated[int, typer.Option(min=2, help="The most turns; more than the calls.")] = (
-        EpisodeLimits().max_turns
-    )
-    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of turns and results together.")] = (
-        EpisodeLimits().max_tokens
-    )
+    max_calls: Annotated[int, typer.Option(min=1, help=MAX_CALLS_HELP)] = EpisodeLimits().max_calls
+    max_turns: Annotated[int, typer.Option(min=2, help=MAX_TURNS_HELP)] = EpisodeLimits().max_turns
+    max_tokens: Annotated[int, typer.Option(min=1, help=MAX_TOKENS_HELP)] = EpisodeLimits().max_tokens
     fold_at: Annotated[int | None, typer.Option(min=1, help=FOLD_AT_HELP)] = None
     fold_to: Annotated[int, typer.Option(min=1, help=FOLD_TO_HELP)] = ContextLimits().fold_to
     keep: Annotated[int, typer.Option(min=1, help=KEEP_HELP)] = ContextLimits().keep
@@ -291,7 +294,6 @@ def ask(
     if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
         raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
     config = PolicyConfig(policy=policy, sampling=played.sampling, retry=_RETRY)
-    limits, context = played.limits, played.context
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL if tools == OFFLINE else NO_MODEL_OF_TOOLS.format(tools=tools))
@@ -299,15 +301,21 @@ def ask(
         terminal.say(ONLY_ALMANAC)
     query = Query(question=question, answer_format=answer_format)
     asked = _Asked(terminal)
-    running = _run_attempts(
-        query,
+    opening = open_ask(
         config,
-        asked=asked,
-        opened={"tools": tools, "tables": searched.tables, "bank": bank, "limits": limits, "context": context},
-        stage_set=stage_set,
-        reuse=reuse,
-        attempts=attempts,
+        os.environ,
+        tools=tools,
+        tables=searched.tables,
+        bank=bank,
+        reads_lessons=reuse != "none",
+        writes_lessons=attempts > 1,
         probe=not no_probe,
+        limits=played.limits,
+        context=played.context,
+        stage_set=stage_set,
+    )
+    running = _run_attempts(
+        query, opening, asked=asked, policy=policy, stage_set=stage_set, reuse=reuse, attempts=attempts
     )
     try:
         dollars = asyncio.run(running)
@@ -396,33 +404,19 @@ def _save(attempts: Sequence[ParsedTrajectory], out: Path) -> None:
 
 async def _run_attempts(
     query: Query,
-    config: PolicyConfig,
+    opening: AbstractAsyncContextManager[OpenedAsk],
     *,
     asked: _Asked,
-    opened: Mapping[str, Any],
+    policy: str,
     stage_set: StageSet,
     reuse: Literal["none", "within", "cross"],
     attempts: int,
-    probe: bool,
 ) -> float:
-    """Make all attempts in order, where a failed one is the last; returns the known cost in dollars.
-
-    `opened` are arguments of `open_ask`.
-    """
+    """Make all attempts in order, where a failed one is the last; returns the known cost in dollars."""
     terminal = asked.terminal
     async with AsyncExitStack() as stack:
         stack.enter_context(progress_lines(asked.waiting))
-        context, meter, lessons, specs = await stack.enter_async_context(
-            open_ask(
-                config,
-                os.environ,
-                stage_set=stage_set,
-                reads_lessons=reuse != "none",
-                writes_lessons=attempts > 1,
-                probe=probe,
-                **opened,
-            )
-        )
+        context, meter, lessons, specs = await stack.enter_async_context(opening)
         refuse_absent_tools(stage_set.scaffold, context.toolbox.names)
         for number in range(1, attempts + 1):
             if attempts > 1:
@@ -435,7 +429,7 @@ async def _run_attempts(
             prompt = agent_prompt(
                 context.toolbox.names,
                 # The prompt that a model was trained with is of the stages that it was trained on.
-                system=system_of(config.policy) if scaffold == DEFAULT else "",
+                system=system_of(policy) if scaffold == DEFAULT else "",
                 prompts=stage_prompts(stage_set),
                 scaffold=scaffold,
                 specs=specs,

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PRICE_HELP = "[MODEL=]IN,OUT: dollars for a million tokens; without MODEL, for each that has no list price."
+MAX_CALLS_HELP = "The most tool calls."
+MAX_TURNS_HELP = "The most turns; more than the calls."
+MAX_TOKENS_HELP = "The most tokens of turns and results together."
 FOLD_AT_HELP = "Fold what the policy reads where it has more tokens than this; by default it reads everything."
 FOLD_TO_HELP = "The tokens that a fold leaves."
 KEEP_HELP = "The last results that a fold leaves whole."

@@ -23,7 +23,6 @@ from rubricem_agent.wiring.eval_plan import PlannedEvaluation
 from rubricem_agent.wiring.memory import build_injector, open_existing_bank
 from rubricem_agent.wiring.models import build_policy, system_of
 from rubricem_agent.wiring.question_tools import refuse_absent_tools
-from rubricem_env.domain.stage_set import read_stage_set
 from rubricem_env.judge.rules.rules_judge import RulesJudge
 from rubricem_env.llm.usage import Meter, SpendLimits
 from rubricem_env.scaffold.grammar import DEFAULT
@@ -66,7 +65,7 @@ def build_answerer(
         path = Path(config.data) if config.data else shipped_questions_path()
         policy = expert_policy(load_questions(path), is_flat=is_flat)
     stack.push_async_callback(policy.aclose)
-    stage_set = read_stage_set(config.scaffold)
+    stage_set = config.stage_set
     refuse_absent_tools(stage_set.scaffold, toolbox.names)
     answerer = partial(
         answerers.answer_in_episodes,
@@ -87,7 +86,7 @@ def build_answerer(
 
 
 def _build_references(config: EvalConfig, policy: Policy) -> References:
-    stage_set = read_stage_set(config.scaffold)
+    stage_set = config.stage_set
     prompts = read_agent_prompts(config.agent_prompts, stage_set)
     scaffold = stage_set.scaffold
     injector = build_injector(BankConfig(), policy.count_tokens, prompts=prompts, scaffold=scaffold)

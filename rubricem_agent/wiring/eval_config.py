@@ -18,6 +18,9 @@ from rubricem_agent.wiring.command_option import (
     FOLD_AT_HELP,
     FOLD_TO_HELP,
     KEEP_HELP,
+    MAX_CALLS_HELP,
+    MAX_TOKENS_HELP,
+    MAX_TURNS_HELP,
     NO_PROBE_HELP,
     PRICE_HELP,
     CommandOption,
@@ -25,7 +28,7 @@ from rubricem_agent.wiring.command_option import (
 from rubricem_agent.wiring.prices import parse_prices
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.domain.settings import Settings
-from rubricem_env.domain.stage_set import DEEP_RESEARCH
+from rubricem_env.domain.stage_set import DEEP_RESEARCH, StageSet, read_stage_set
 from rubricem_env.env.context import ContextLimits
 from rubricem_env.env.episode import EpisodeLimits
 from rubricem_env.llm.chat import Effort
@@ -155,10 +158,10 @@ class EvalSettings(Settings):
     ] = Sampling()
     limits: Annotated[
         EpisodeLimits,
-        CommandOption("max_calls", "The most tool calls.", int, EpisodeLimits().max_calls, lowest=1, part="max_calls"),
+        CommandOption("max_calls", MAX_CALLS_HELP, int, EpisodeLimits().max_calls, lowest=1, part="max_calls"),
         CommandOption(
             "max_turns",
-            "The most turns; more than the calls.",
+            MAX_TURNS_HELP,
             int,
             EpisodeLimits().max_turns,
             lowest=2,
@@ -166,7 +169,7 @@ class EvalSettings(Settings):
         ),
         CommandOption(
             "max_tokens",
-            "The most tokens of turns and results together.",
+            MAX_TOKENS_HELP,
             int,
             EpisodeLimits().max_tokens,
             lowest=1,
@@ -231,6 +234,15 @@ class EvalConfig(EvalSettings):
         CommandOption("ray", "Split the run into N parts on a Ray cluster; 0 runs it here.", int, 0, lowest=0),
     ] = 0
     """The number of parts that run on a Ray cluster; 0 for a run in this process."""
+
+    @property
+    def stage_set(self) -> StageSet:
+        """The stage set that `scaffold` names.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        return read_stage_set(self.scaffold)
 
     @property
     def folder(self) -> Path:

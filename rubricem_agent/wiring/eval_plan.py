@@ -29,7 +29,7 @@ from rubricem_agent.wiring.memory import SNAPSHOT_SUFFIX, open_existing_bank
 from rubricem_agent.wiring.question_tools import OFFLINE, tools_of_benchmark
 from rubricem_env import __version__
 from rubricem_env.domain.errors import ConfigError, UsageError
-from rubricem_env.domain.stage_set import DEEP_RESEARCH, read_stage_set
+from rubricem_env.domain.stage_set import DEEP_RESEARCH
 from rubricem_env.llm.prices import SHUT_DOWN, Price
 from rubricem_env.llm.usage import Usage
 from rubricem_records.evaluations.manifest import Agent, EvaluationManifest, Inputs, judge_model, read_manifest
@@ -311,7 +311,7 @@ def _agent(config: EvalConfig, tools: ToolsConfig, *, guidance: str) -> Agent:
         style=config.style,
         scaffold=config.scaffold,
         scaffold_sha256=scaffold_sha256(config.scaffold),
-        prompts_sha256=prompts_sha256(config.agent_prompts, read_stage_set(config.scaffold)),
+        prompts_sha256=prompts_sha256(config.agent_prompts, config.stage_set),
         tools=shown_tools((config.tools or OFFLINE) if config.makes_answers else config.tools),
         search=tools.searched if config.makes_answers else "",
         search_sha256=search_sha256(config.tools),
