@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from rubricem_agent.learn.checkpoint import checkpoint_steps
-from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
+from tests.learnt_by_heart import learn_by_heart
 
 ROOT = Path(__file__).parents[3]
 STEPS = 6
@@ -49,18 +49,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_config(folder: Path, *, steps: int) -> Path:
     """A run of a policy that has learnt one answer by heart, so that there is something to train on."""
-    tokenizer = tiny_tokenizer([LESSON])
-    model = tiny_qwen3(len(tokenizer))
-    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{LESSON}<|im_end|>")["input_ids"]])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(60):
-        optimizer.zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-    tokenizer.save_pretrained(folder / "policy")
-    model.save_pretrained(folder / "policy")
+    policy = learn_by_heart(folder / "policy", LESSON, updates=60)
     path = folder / "config.yaml"
-    path.write_text(CONFIG.format(steps=steps, policy=folder / "policy"))
+    path.write_text(CONFIG.format(steps=steps, policy=policy))
     return path
 
 

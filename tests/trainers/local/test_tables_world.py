@@ -4,13 +4,12 @@ import asyncio
 import json
 
 import pytest
-import torch
 
 from rubricem_agent.reflection.candidates import ReflectionSettings
 from rubricem_env.domain.errors import ConfigError
 from rubricem_env.env.episode import EpisodeLimits
-from rubricem_env.testing.tiny_model import tiny_qwen3, tiny_tokenizer
 from rubricem_env.world.tables.analyst import TableAnalyst
+from tests.learnt_by_heart import learn_by_heart
 from trainers.local.run import make_run, open_services, read_run_questions, tables_to_train_on
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train
@@ -22,19 +21,8 @@ QUESTION = next(question for question in tables_to_train_on().questions if quest
 @pytest.fixture
 def settings(tmp_path):
     """A policy that has learnt the first turn of one attempt by heart."""
-    turn = TableAnalyst(QUESTION).turn([])
-    tokenizer = tiny_tokenizer([turn])
-    model = tiny_qwen3(len(tokenizer))
-    ids = torch.tensor([tokenizer(f"<|im_start|>assistant\n{turn}<|im_end|>")["input_ids"]])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(45):
-        optimizer.zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
-    tokenizer.save_pretrained(tmp_path / "policy")
-    model.save_pretrained(tmp_path / "policy")
     return dict(
-        policy=tmp_path / "policy",
+        policy=learn_by_heart(tmp_path / "policy", TableAnalyst(QUESTION).turn([])),
         out=tmp_path / "run",
         scaffold="data_analysis",
         world="tables",
