@@ -294,6 +294,7 @@ def ask(
     if policy == SCRIPTED and stage_set.scaffold != DEFAULT:
         raise ConfigError(f"the script writes {DEFAULT.name} alone; for {stage_set.name} name a model with --policy.")
     config = PolicyConfig(policy=policy, sampling=played.sampling, retry=_RETRY)
+    limits, context = played.limits, played.context
     open_out(out)
     if policy == SCRIPTED:
         terminal.say(NO_MODEL if tools == OFFLINE else NO_MODEL_OF_TOOLS.format(tools=tools))
@@ -310,8 +311,8 @@ def ask(
         reads_lessons=reuse != "none",
         writes_lessons=attempts > 1,
         probe=not no_probe,
-        limits=played.limits,
-        context=played.context,
+        limits=limits,
+        context=context,
         stage_set=stage_set,
     )
     running = _run_attempts(

@@ -93,7 +93,7 @@ def cites_source(gold: OwnGold, trajectory: Trajectory) -> float:
 
 BENCHMARK = Benchmark(
     name="own",
-    title="Own questions",
+    title="your file",
     answer_format=AnswerFormat.EXACT,
     load=load,
     grader=lambda rules: Grader(rules, grade, "match", is_binary=True),
