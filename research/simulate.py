@@ -282,11 +282,11 @@ class _Simulation:
             step.engine_seconds = self._engine.busy_seconds() - engine_before
         return tuple(self._steps.values())
 
-    def _is_candidate(self, step: SimulatedStep, group: "SimulatedGroup") -> bool:
+    def _is_candidate(self, step: SimulatedStep, group: SimulatedGroup) -> bool:
         """Whether a step may train on the group."""
         return self._scenario.takes_finished or group.judged in step.judged
 
-    async def _enough(self, step: SimulatedStep, is_ready: Callable[["SimulatedGroup"], bool]) -> None:
+    async def _enough(self, step: SimulatedStep, is_ready: Callable[[SimulatedGroup], bool]) -> None:
         """Wait until as many groups are ready as a step trains on."""
         groups = [group for group in self._waiting if self._is_candidate(step, group)]
         while sum(map(is_ready, groups)) < self._scenario.questions:
