@@ -11,6 +11,8 @@ so that every row of the head's gradient is summed and rounded once. The price i
 head: 8 instead of 6 operations for each pair.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -246,7 +248,11 @@ def packed_hidden(model: DenseModel, pack: Pack) -> Tensor:
     hidden: Tensor = model.model.embed_tokens(torch.as_tensor(ids, dtype=torch.long, device=device))
     cos, sin = model.model.rotary_emb(hidden[None, :1], torch.as_tensor(positions, device=device)[None])
 
+    spans = packed_spans(pack.runs, device) if device.type == "cuda" else None
+
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        if spans:
+            return attend_at_once(queries, keys, values=values, spans=spans)
         mixed = [_attend(queries, keys, values=values, run=run) for run in pack.runs]
         return torch.cat([*mixed, mixed[0].new_zeros(padding, mixed[0].shape[1])])
 
@@ -272,3 +278,53 @@ def _seen(states: Tensor, run: SampleTokens) -> Tensor:
     own = states[run.start : run.stop]
     whole = torch.cat([states[run.head : run.head + run.shared], own]) if run.shared else own
     return whole.transpose(0, 1)[None]
+
+
+class PackedSpans(NamedTuple):
+    """Where the samples of a pack lie, as a GPU's kernels read it."""
+
+    seen: Tensor | None
+    """Indices of the keys that each sample sees, one after the other; None where that is their order already."""
+    own_starts: Tensor
+    """(samples + 1,): where the queries of each sample start, and the end of the last."""
+    seen_starts: Tensor
+    """The same of the keys."""
+    longest_own: int
+    longest_seen: int
+
+
+def packed_spans(runs: Sequence[SampleTokens], device: torch.device) -> PackedSpans:
+    """The spans of a pack, on the device."""
+    own, seen = [run.stop - run.start for run in runs], [run.length for run in runs]
+    indices = None
+    if any(run.shared for run in runs):
+        parts = [np.r_[run.head : run.head + run.shared, run.start : run.stop] for run in runs]
+        indices = torch.as_tensor(np.concatenate(parts), device=device)
+    own_starts, seen_starts = (
+        torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device) for lengths in (own, seen)
+    )
+    return PackedSpans(indices, own_starts, seen_starts, max(own), max(seen))
+
+
+_LAST_SEES_LAST = 2
+"""torch's name for the causal mask that is aligned at the end, where there are fewer queries than keys."""
+
+
+def attend_at_once(queries: Tensor, keys: Tensor, *, values: Tensor, spans: PackedSpans) -> Tensor:
+    """(tokens, heads x size): what `_attend` computes sample by sample, in one kernel of a GPU.
+
+    Sample by sample, a pack of many short ones takes as long as its kernels take to be launched.
+    """
+    if spans.seen is not None:
+        keys, values = keys[spans.seen], values[spans.seen]
+    where = (spans.own_starts, spans.seen_starts, spans.longest_own, spans.longest_seen)
+    if queries.dtype in (torch.bfloat16, torch.float16):
+        mixed: Tensor = torch.ops.aten._flash_attention_forward(queries, keys, values, *where, 0.0, True, False)[0]
+        return mixed.flatten(1)
+    # The kernel for float32 knows no groups of heads.
+    repeats = queries.shape[1] // keys.shape[1]
+    keys, values = (states.repeat_interleave(repeats, 1) for states in (keys, values))
+    mixed = torch.ops.aten._efficient_attention_forward(
+        queries[None], keys[None], values[None], None, *where, 0.0, _LAST_SEES_LAST, True
+    )[0]
+    return mixed[0].flatten(1)

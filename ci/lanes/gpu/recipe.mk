@@ -5,6 +5,7 @@ PARTS ?=
 ARENA ?= runs/gpu_arena
 REAL ?= runs/gpu_real
 MODEL ?= models/smollm2
+DOCUMENTS ?=
 
 .PHONY: gpu-lane gpu-arena gpu-real gpu-rehearsal
 
@@ -17,7 +18,7 @@ gpu-arena:  ## the credit methods on a GPU, in half an hour
 
 # SmolLM2 fine-tuned, tested and trained by two recipes and three seeds, in eight minutes; the same command goes on.
 gpu-real:  ## a pretrained model learns on a GPU, in eight minutes
-	env -u OMP_NUM_THREADS $(GPU_PYTHON) tests/lanes/gpu/real_model.py --model $(MODEL) --out $(REAL)
+	env -u OMP_NUM_THREADS $(GPU_PYTHON) tests/lanes/gpu/real_model.py --model $(MODEL) --out $(REAL) $(if $(DOCUMENTS),--documents $(DOCUMENTS))
 
 gpu-rehearsal: $(VENV)/.installed-test  ## all of them on the CPU, at a tiny size
 	timeout --kill-after=10s 540 $(GPU_PYTHON) tests/lanes/gpu/lane.py --rehearse $(PARTS)

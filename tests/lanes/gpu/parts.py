@@ -27,7 +27,16 @@ from rubricem_agent.policy.local import LocalPolicy, load_model, load_tokenizer
 from trainers.fine_tuning.settings import SftSchedule
 from trainers.fine_tuning.sft import OneProcess, make_rows, recompute_activations, train_step as sft_step
 from trainers.local.learner import Learner, LossSettings
-from trainers.local.packed import TILE_ELEMENTS, logit_gradient, row_statistics, token_logprobs
+from trainers.local.packed import (
+    TILE_ELEMENTS,
+    SampleTokens,
+    _attend,
+    attend_at_once,
+    logit_gradient,
+    packed_spans,
+    row_statistics,
+    token_logprobs,
+)
 from trainers.local.run import make_run
 from trainers.local.settings import LocalConfig
 from trainers.local.ssgrpo import train_step
@@ -98,7 +107,7 @@ def head(rehearses: bool) -> Report:
     seconds, gib = timed(tiled)
     share = 6 * tokens * vocabulary * width / seconds / peak  # forward, and the gradients of both operands
     report["tiled"] = {"seconds": round(seconds, 3), "gib": gib, "share_of_peak": round(share, 3)}
-    report["one_tile_ms"] = tile_times(hidden, weights, targets, temperature)
+    report["one_tile_ms"] = tile_times(hidden, weights, targets)
     try:
         seconds, gib = timed(plain)
         report["plain"] = {"seconds": round(seconds, 3), "gib": gib}
@@ -111,20 +120,16 @@ def head(rehearses: bool) -> Report:
     return report
 
 
-def tile_times(
-    hidden: torch.Tensor, weights: torch.Tensor, targets: torch.Tensor, temperature: torch.Tensor
-) -> dict[str, float]:
+def tile_times(hidden: torch.Tensor, weights: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
     """Milliseconds of each piece of work on one tile of the forward pass: where the tiled head loses its time."""
     rows = max(1, min(len(hidden), TILE_ELEMENTS // len(weights)))
     tile, head = hidden[:rows].detach(), weights.detach().T
-    wide = torch.ones((), device=DEVICE)
+    ones = torch.ones(rows, device=DEVICE)
     logits = (tile @ head).float()
     works: dict[str, Callable[[], object]] = {
         "product, rounded": lambda: tile @ head,
-        "statistics": lambda: row_statistics(logits, targets[:rows], temperature[:rows]),
-        "gradient": lambda: logit_gradient(
-            logits, targets[:rows], temperature[:rows], wide.expand(rows), wide.expand(rows)
-        ),
+        "statistics": lambda: row_statistics(logits, targets[:rows]),
+        "gradient": lambda: logit_gradient(logits, targets[:rows], ones, ones),
     }
     if ON_GPU:
         works["product in float32"] = lambda: torch.mm(tile, head, out_dtype=torch.float32)
@@ -133,6 +138,60 @@ def tile_times(
         work()
         found[name] = round(1_000 * timed(work)[0], 2)
     return found
+
+
+def attention(rehearses: bool) -> Report:
+    """Attention over a pack of many samples in one kernel, beside sample by sample: equal, and how much faster."""
+    if rehearses:
+        return {"skipped": "these kernels are a GPU's"}
+    runs, stop = [], 0
+    for group in range(8):
+        length = 1_100 + 40 * group
+        head = stop
+        for member in range(8):
+            shared = 800 if member else 0
+            runs.append(SampleTokens(head if member else stop, shared, stop, stop + length - shared))
+            stop = runs[-1].stop
+    spans = packed_spans(runs, DEVICE)
+    report: Report = {"samples": len(runs), "tokens": stop}
+    for dtype, most in ((torch.float32, 1e-4), (torch.bfloat16, 2e-2)):
+        at_once = attention_passes(
+            lambda *states: attend_at_once(*states[:2], values=states[2], spans=spans), stop, dtype
+        )
+        by_sample = attention_passes(
+            lambda *states: torch.cat([_attend(*states[:2], values=states[2], run=run) for run in runs]), stop, dtype
+        )
+        gaps = [
+            float((one - other).abs().max() / other.abs().max())
+            for one, other in zip(at_once(), by_sample(), strict=True)
+        ]
+        assert max(gaps) < most, gaps
+        again = at_once()
+        report[str(dtype)] = {
+            "largest_gap": round(max(gaps), 7),
+            "repeats": all(torch.equal(one, other) for one, other in zip(again, at_once(), strict=True)),
+            **{
+                f"{name}_ms": round(100 * timed(lambda passes=passes: [passes() for _ in range(10)])[0], 2)
+                for name, passes in (("at_once", at_once), ("by_sample", by_sample))
+            },
+        }
+    return report
+
+
+def attention_passes(
+    attend: Callable[..., torch.Tensor], tokens: int, dtype: torch.dtype
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    """A forward and a backward pass over random states of SmolLM2's heads; equal ones at each call."""
+    torch.manual_seed(0)
+    made = {"device": DEVICE, "dtype": dtype}
+    states = [torch.randn(tokens, heads, 64, **made, requires_grad=True) for heads in (9, 3, 3)]
+    upstream = torch.randn(tokens, 9 * 64, **made)
+
+    def passes() -> tuple[torch.Tensor, ...]:
+        mixed = attend(*states)
+        return mixed.detach(), *torch.autograd.grad(mixed, states, upstream)
+
+    return passes
 
 
 def sft(rehearses: bool) -> Report:
@@ -329,6 +388,7 @@ def verl(rehearses: bool) -> Report:
 
 PARTS: dict[str, Callable[[bool], Report]] = {
     "head": head,
+    "attention": attention,
     "sft": sft,
     "ssgrpo": ssgrpo,
     "almanac": almanac,

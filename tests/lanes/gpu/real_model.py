@@ -1,8 +1,10 @@
 """SmolLM2 learns the recipe on one GPU: `python tests/lanes/gpu/real_model.py --model FOLDER --out FOLDER`.
 
-FOLDER is what `rubricem model smollm2` wrote. The model is fine-tuned on the almanac's expert and tested for reading;
-then SS-GRPO and answer-only GRPO train from it, three seeds each, all at once on the card. It stops after `--minutes`;
-the same command goes on. `--rehearse` makes one tiny step of each with the shipped policy on the CPU.
+FOLDER is what `rubricem model smollm2` wrote. The model is fine-tuned on the almanac's expert, whole and by LoRA, and
+tested for reading. SS-GRPO and answer-only GRPO then train from it, three seeds each, and the meta-policy in two ways.
+With `--documents FOLDER`, which holds `questions.jsonl` and `index`, it answers those before and after. What does not
+wait for another runs beside it on the card. It stops after `--minutes`; the same command goes on. `--rehearse` does
+little of each with the shipped policy on the CPU.
 """
 
 import argparse
@@ -11,42 +13,125 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
 ARMS = {
-    f"{name}{seed}": [f"seed={seed}", f"credit={credit}"]
-    for seed in range(3)
-    for name, credit in (("ss", "stages"), ("ao", "answer_only"))
+    **{f"ss{seed}": (f"seed={seed}",) for seed in range(3)},
+    **{f"ao{seed}": (f"seed={seed}", "credit=answer_only") for seed in range(3)},
+    "distilled0": ("meta_policy=true", "references={share: 0.5, distill_context: true}"),
+    "meta0": ("meta_policy=true",),
 }
-REHEARSED = ("ss0", "ao0")
-SMALL = {
-    "traces": ["num_worlds=1"],
-    "tune": ["stop_after=2", "batch_size=2", "precision=fp32"],
-    "train": ["steps=1", "questions_per_step=1", "group_size=2", "window=1", "rows=8", "evaluate_every=1"],
+REHEARSED_ARMS = ("ss0", "ao0", "meta0")
+SIZES = {
+    "traces": (),
+    # One row holds a batch: passes of a small model are bound by their launches.
+    "tune": ("packing=true", "max_tokens=8192", "precision=bf16", "checkpoint_every=1000"),
+    "train": (
+        "micro_batch_tokens=16384",
+        "steps=12",
+        "evaluate_every=4",
+        "checkpoint_every=4",
+        "record={every: 6, attempts: 2}",
+    ),
+    "read": (),
+    "documents": ("--limit", "100", "--concurrency", "50"),
 }
-"""Changes of each command in a rehearsal."""
+REHEARSED = {
+    "traces": ("num_worlds=1",),
+    "tune": ("stop_after=2", "batch_size=2", "precision=fp32"),
+    "train": (
+        "steps=1",
+        "questions_per_step=1",
+        "group_size=2",
+        "window=1",
+        "rows=8",
+        "evaluate_every=1",
+        "record=false",
+    ),
+    "read": ("--questions", "1"),
+    "documents": ("--limit", "1", "--concurrency", "1"),
+}
+"""Changes of each command, on a GPU and in a rehearsal."""
 
 
-def start(name: str, module: str, *arguments: str, out: Path) -> subprocess.Popen[str]:
-    """A command of the tree, whose output goes to a log of its name."""
+class Job(NamedTuple):
+    """A command of the tree."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    after: str = ""
+    """The job that makes what it reads."""
+    ends_with: tuple[int, ...] = (0,)
+    """Its exit codes where it has done its work."""
+
+
+def list_jobs(chosen: argparse.Namespace, out: Path) -> Iterator[Job]:
+    """In the order in which they start."""
+    sizes = REHEARSED if chosen.rehearse else SIZES
+    samples, tuned = out / "traces" / "samples.jsonl", out / "tuned" / "model"
+    traces = ("--config", "smollm2_traces", f"out={samples.parent}", *sizes["traces"])
+    yield Job("traces", "research.almanac_traces", traces)
+    for name, more in (("tuned", ()), ("lora", ("lora={rank: 32}", "learning_rate=1.0e-3"))):
+        tune = ("--config", "sft_smollm2", f"model={chosen.model}", f"samples={samples}", f"out={out / name}", *more)
+        yield Job(name, "trainers.fine_tuning.sft", (*tune, *sizes["tune"]), "traces")
+    for name, changes in ARMS.items():
+        if chosen.rehearse and name not in REHEARSED_ARMS:
+            continue
+        train = ("--config", "smollm2_almanac", f"policy={tuned}", f"out={out / name}", "probe=false")
+        yield Job(name, "trainers.local.command", (*train, *sizes["train"], *changes), "tuned")
+    for name in ("tuned", "lora"):
+        read = ("--split", "validation", "--json", str(out / f"reading_{name}.json"), *sizes["read"])
+        yield Job(f"reading_{name}", "research.reading_test", (str(out / name / "model"), *read), name)
+    for name, model, after in (("base", chosen.model, ""), ("tuned", tuned, "tuned")) if chosen.documents else ():
+        questions, index = chosen.documents / "questions.jsonl", chosen.documents / "index"
+        ask = ("eval", "own", "--data", str(questions), "--tools", str(index), "--policy", f"local:{model}")
+        settings = ("--max-turn-tokens", "300", "--out", str(out / f"documents_{name}"), *sizes["documents"])
+        # 3: a policy that answers nothing.
+        yield Job(f"documents_{name}", "rubricem_agent.cli.main", (*ask, *settings), after, (0, 3))
+
+
+def start(job: Job, out: Path) -> subprocess.Popen[str]:
+    """Its output goes to a log of its name."""
     found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    # Seven processes share the card, and their caches come and go.
-    variables = {**os.environ, "PYTHONPATH": found, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    with (out / f"{name}.log").open("w") as log:
-        command = [sys.executable, "-m", module, *arguments]
-        return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=log, stderr=subprocess.STDOUT, text=True)
+    # They share the card, and their caches come and go; and the processor.
+    own = {"PYTHONPATH": found, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "1"}
+    with (out / f"{job.name}.log").open("a") as log:
+        command = [sys.executable, "-m", job.module, *job.arguments]
+        return subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT, text=True
+        )
 
 
-def finish(processes: Sequence[subprocess.Popen[str]], *, until: float) -> int:
-    """Wait for all, and interrupt what runs at `until`; how many failed."""
-    for process in processes:
-        try:
-            process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-    return sum(process.wait() not in (0, 130) for process in processes)
+def run_all(jobs: Sequence[Job], out: Path, *, at_once: int, until: float) -> dict[str, str]:
+    """How each has ended; a job that was done before is not run again."""
+    ended = {job.name: "done" for job in jobs if (out / f"{job.name}.done").exists()}
+    by_name = {job.name: job for job in jobs}
+    running: dict[str, tuple[subprocess.Popen[str], float]] = {}
+    while len(ended) < len(jobs):
+        for job in jobs:
+            is_free = len(running) < at_once and job.name not in (*running, *ended)
+            if is_free and time.monotonic() < until and (not job.after or ended.get(job.after, "").startswith("done")):
+                running[job.name] = start(job, out), time.monotonic()
+        if not running:
+            break
+        time.sleep(0.2)
+        is_late = time.monotonic() >= until
+        for name, (process, began) in list(running.items()):
+            if is_late and process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.wait()
+            if process.poll() is not None:
+                del running[name]
+                seconds = f"{time.monotonic() - began:.0f} s"
+                is_done = process.returncode in by_name[name].ends_with
+                ended[name] = f"done in {seconds}" if is_done else f"code {process.returncode}, {seconds}"
+                if is_done:
+                    (out / f"{name}.done").touch()
+    return {job.name: ended.get(job.name, "not begun") for job in jobs}
 
 
 def main() -> int:
@@ -54,51 +139,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/lanes/gpu/real_model.py")
     parser.add_argument("--model", required=True, help="the folder of the base model; tiny in a rehearsal")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--documents", type=Path, help="a folder of questions.jsonl and index, of research/")
     parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--at-once", type=int, default=9, help="how many processes share the card")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, at a tiny size")
     chosen = parser.parse_args()
     until, out = time.monotonic() + chosen.minutes * 60, chosen.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    small = SMALL if chosen.rehearse else {key: [] for key in SMALL}
-    samples, tuned = out / "traces" / "samples.jsonl", out / "tuned" / "model"
-    if not samples.exists():
-        traces = start(
-            "traces",
-            "research.almanac_traces",
-            "--config",
-            "smollm2_traces",
-            f"out={samples.parent}",
-            *small["traces"],
-            out=out,
-        )
-        if finish([traces], until=until):
-            return report(out, ["traces"])
-    if not (tuned / "system_prompt.txt").exists():
-        settings = ["--config", "sft_smollm2", f"model={chosen.model}", f"samples={samples}", f"out={tuned.parent}"]
-        if finish([start("tuned", "trainers.fine_tuning.sft", *settings, *small["tune"], out=out)], until=until):
-            return report(out, ["tuned"])
-    arms = REHEARSED if chosen.rehearse else tuple(ARMS)
-    read = [
-        "--split",
-        "validation",
-        "--json",
-        str(out / "reading.json"),
-        *(["--questions", "1"] if chosen.rehearse else []),
-    ]
-    processes = [start("reading", "research.reading_test", str(tuned), *read, out=out)]
-    for arm in arms:
-        settings = ["--config", "smollm2_almanac", f"policy={tuned}", f"out={out / arm}", "record=false", *ARMS[arm]]
-        processes.append(start(arm, "trainers.local.command", *settings, *small["train"], out=out))
-    failed = finish(processes, until=until)
-    return report(out, ["tuned", "reading", *arms], failed=failed)
-
-
-def report(out: Path, names: Sequence[str], *, failed: int = 1) -> int:
-    """Print the end of each log."""
-    for name in names:
-        last = (out / f"{name}.log").read_text(errors="replace").strip().splitlines()[-3:]
-        sys.stdout.write("\n".join([f"== {name}", *last]) + "\n")
-    return 1 if failed else 0
+    jobs = list(list_jobs(chosen, out))
+    ended = run_all(jobs, out, at_once=2 if chosen.rehearse else chosen.at_once, until=until)
+    for name, how in ended.items():
+        log = out / f"{name}.log"
+        last = log.read_text(errors="replace").strip().splitlines()[-2:] if log.exists() else []
+        sys.stdout.write("\n".join([f"== {name}: {how}", *last]) + "\n")
+    # 130: it was interrupted at the end of the time, and goes on with the same command.
+    return 1 if any(how.startswith("code ") and not how.startswith("code 130") for how in ended.values()) else 0
 
 
 if __name__ == "__main__":
