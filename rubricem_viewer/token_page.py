@@ -30,6 +30,7 @@ def list_tokens(run: RunFolder, rollout_id: str, *, offset: int, limit: int) -> 
         total=entry.tokens.length,
         offset=offset,
         prompt_length=entry.tokens.prompt_length,
+        windows=tuple(start for start in entry.tokens.window_starts[1:] if offset <= start < offset + limit),
         texts=tuple(vocabulary[token] if 0 <= token < len(vocabulary) else f"#{token}" for token in ids),
         stages=tuple(stages),
         logprobs=tuple(

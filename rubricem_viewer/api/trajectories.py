@@ -245,6 +245,8 @@ class TokenPage(Frozen):
     total: int
     offset: int
     prompt_length: int
+    windows: tuple[int, ...] = ()
+    """Where, among the tokens of the attempt, each later window of its context begins: those that begin here."""
     texts: tuple[Text, ...]
     """As written; `#17` where the vocabulary was not recorded."""
     stages: tuple[int, ...]

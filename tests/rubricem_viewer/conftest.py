@@ -121,7 +121,7 @@ def entry(step, place, number, score, *, trajectory=None, reason="", rubric_scor
         place=place,
         attempt=number,
         rollout=Rollout(trajectory=trajectory or attempt(), policy="scripted", failure=failure),
-        tokens=pack_tokens(TOKENS) if tokens else None,
+        tokens=pack_tokens(TOKENS if tokens is True else tokens) if tokens else None,
         judged=RolloutJudgement(
             judgement=Judgement.of(outcomes), rubric_scores=(RubricScore.whole(RUBRIC.id, rubric_score, reason),)
         ),

@@ -13,7 +13,7 @@ from tests.fakes import rubric
 from tests.scaffolds import attempt_of
 
 
-def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=(), trajectory=None):
+def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=(), trajectory=None, window_starts=(0,)):
     """Two steps, a group each, whose attempts score 0, 1/2 and 1 in every stage."""
     names = scaffold.names
     recorder = RunRecorder(folder / "record", stages=names)
@@ -25,6 +25,7 @@ def record_run(folder, scaffold, attempts=3, *, rubrics=(), rubric_scores=(), tr
         stage_ids=(-1, *range(len(names)), -1),
         logprobs=(0.0, *([-0.5] * len(names)), 0.0),
         prompt_length=1,
+        window_starts=window_starts,
     )
     for step in (1, 2):
         group = GroupEntry(

@@ -7,6 +7,7 @@ import pytest
 from rubricem_env.domain.trajectory import Ending
 from rubricem_env.testing.judges import ANSWER, attempt, careless, policy
 from rubricem_records.files.packed_lines import pack_line, read_packed
+from tests.rubricem_viewer.conftest import TOKENS
 
 PATH = "/trajectories"
 
@@ -160,6 +161,13 @@ def test_tokens_come_with_what_they_say_and_the_advantage_of_their_stage(recordi
     assert (later["total"], later["texts"]) == (7, ["c"])
     recording.add(step=2, scores=(0.5,), tokens=False)
     assert get(f"{PATH}/2-0-0/tokens")["total"] == 0
+
+
+def test_the_tokens_of_a_folded_attempt_say_where_each_later_window_begins(recording, get):
+    recording.add(scores=(0.5,), tokens=TOKENS.model_copy(update={"window_starts": (0, 3, 5)}))
+    assert get(f"{PATH}/1-0-0/tokens")["windows"] == [3, 5]
+    assert get(f"{PATH}/1-0-0/tokens", offset=4, limit=1)["windows"] == []
+    assert get(f"{PATH}/1-0-0/tokens", offset=5, limit=1)["windows"] == [5]
 
 
 def test_a_line_counts_once_it_is_whole_and_a_broken_one_is_left_out_and_counted(recording, get):

@@ -63,7 +63,9 @@ def make_runs(folder: Path) -> None:
         (folder / scaffold.name).mkdir()
         record_run(folder / scaffold.name, scaffold)
     (folder / "folded").mkdir()
-    record_run(folder / "folded", DEEP_RESEARCH.scaffold, 1, trajectory=folded_attempt(words=EVIL))
+    record_run(
+        folder / "folded", DEEP_RESEARCH.scaffold, 1, trajectory=folded_attempt(words=EVIL), window_starts=(0, 3)
+    )
 
 
 def make_hostile(folder: Path) -> None:

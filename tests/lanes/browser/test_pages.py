@@ -314,6 +314,13 @@ def test_the_chosen_colours_last(at):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+def test_among_the_tokens_a_border_says_where_the_policy_read_a_folded_context(at):
+    page = at("run/{folded}/rollout/1-0-0?as=tokens").page
+    border = page.get_by_text("Folded: the policy reads on from here")
+    assert border.count() == 1
+    assert page.locator(".window + .token").get_attribute("data-place") == "3"
+
+
 def test_a_fold_is_a_line_and_each_turn_says_what_the_policy_saw(at):
     watched = at("run/{folded}/rollout/1-0-0")
     page = watched.page

@@ -220,6 +220,7 @@ export interface TokenPage {
   total: number;
   offset: number;
   prompt_length: number;
+  windows: Array<number>;
   texts: Array<string>;
   stages: Array<number>;
   logprobs: Array<number | null>;
