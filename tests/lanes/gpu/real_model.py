@@ -30,14 +30,13 @@ SIZES = {
     # One row holds a batch: passes of a small model are bound by their launches.
     "tune": ("packing=true", "max_tokens=8192", "precision=bf16", "checkpoint_every=1000"),
     "train": (
-        "micro_batch_tokens=16384",
         "steps=12",
         "evaluate_every=4",
         "checkpoint_every=4",
         "record={every: 6, attempts: 2}",
     ),
     "read": (),
-    "documents": ("--limit", "100", "--concurrency", "50"),
+    "documents": ("--limit", "100", "--concurrency", "24"),
 }
 REHEARSED = {
     "traces": ("num_worlds=1",),
@@ -141,7 +140,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--documents", type=Path, help="a folder of questions.jsonl and index, of research/")
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--at-once", type=int, default=9, help="how many processes share the card")
+    parser.add_argument(
+        "--at-once", type=int, default=12, help="how many processes share the card; one takes some 13 GiB"
+    )
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, at a tiny size")
     chosen = parser.parse_args()
     until, out = time.monotonic() + chosen.minutes * 60, chosen.out.resolve()
