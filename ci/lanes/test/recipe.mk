@@ -8,7 +8,7 @@ CORE_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold $(filter-out
 # first: its modules are imported while the types are checked. macOS cannot fork what has imported torch.
 PROCESSES := $(if $(filter Darwin,$(shell uname)),-n 2 --dist loadfile --no-loadscope-reorder,-p tests.forked --forks 4)
 
-.PHONY: core-tests other-tests fuzz-lane kill-lane
+.PHONY: core-tests other-tests example-lane fuzz-lane kill-lane
 
 core-tests: export COVERAGE_FILE := .coverage-core
 core-tests: $(VENV)/.installed-test
@@ -18,7 +18,10 @@ core-tests: $(VENV)/.installed-test
 other-tests: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PROCESSES) --cov --cov-report= $(addprefix --ignore=,$(CORE_TESTS))
 
-LANES += fuzz-lane kill-lane
+LANES += example-lane fuzz-lane kill-lane
+example-lane: $(VENV)/.installed-test  ## the algorithm in one file learns
+	OMP_NUM_THREADS=2 timeout --kill-after=10s 400 $(BIN)/python -m pytest -q -p no:cacheprovider tests/lanes/example
+
 fuzz-lane: $(VENV)/.installed-test  ## random attacks with a new seed
 	timeout --kill-after=10s 280 $(BIN)/python -m tests.lanes.fuzz.fuzz
 
