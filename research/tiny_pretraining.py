@@ -272,7 +272,7 @@ def reflection_sample(trace: Trace, lesson: Lesson, *, system: str) -> ChatSampl
     prompt = reflection_prompt(system)
     values = {
         "question": neutralize(trace.task.query.question.strip()),
-        "trajectory": render_transcript(parse_trajectory(normalize(trace.trajectory)), lambda shown: True),
+        "trajectory": render_transcript(parse_trajectory(normalize(trace.trajectory))),
     }
     reply = f"<{RUBRICS}>\n{lesson.rubrics}\n</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson.takeaways}\n</{TAKEAWAYS}>"
     return ChatSample(

@@ -107,18 +107,20 @@ class ReflectionError(BoundaryError):
 _SHORTENED = (Rank.PAGE, Rank.STEP, Rank.BLOCK, Rank.CITED)
 
 
-def render_transcript(parsed: ParsedTrajectory, fits: Callable[[str], bool]) -> str:
-    """The longest form of the attempt that fits; what is left out is marked.
+def render_transcript(parsed: ParsedTrajectory, room: Callable[[str], int] | None = None, *, spare: int = 0) -> str:
+    """The attempt, or the longest form of it for which there is room; what is left out is marked.
+
+    `room` and `spare` as in `fit_parts`.
 
     Raises:
         ReflectionError: even the answer alone does not fit.
     """
     parts = tuple(parts_of(parsed))
-    whole = _render(parts, parsed)
-    if fits(whole):
-        return whole
-    shown = _render(fit_parts(parts, lambda shown: fits(_render(shown, parsed)), ranks=_SHORTENED), parsed)
-    if not fits(shown):
+    if room is None:
+        return _render(parts, parsed)
+    form = fit_parts(parts, lambda form: room(_render(form, parsed)), ranks=_SHORTENED, spare=spare)
+    shown = _render(form, parsed)
+    if room(shown) < 0:
         raise ReflectionError("the question and the answer alone are longer than the reflection prompt may be.")
     return shown
 
@@ -235,7 +237,10 @@ def build_opening(
     def user(transcript: str) -> str:
         return fill(layout, {"question": question, "trajectory": transcript})
 
-    transcript = render_transcript(parsed, lambda shown: policy.count_tokens(user(shown)) <= limit)
+    def room(transcript: str) -> int:
+        return limit - policy.count_tokens(user(transcript))
+
+    transcript = render_transcript(parsed, room, spare=limit // 64)
     return Opening(system, user(transcript)), prompt.hash
 
 

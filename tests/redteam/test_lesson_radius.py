@@ -130,6 +130,6 @@ async def test_an_attempt_carries_no_word_of_its_lessons_to_a_judge(bank):
     assert rollout.is_valid
     told = rollout.trajectory.segments[0].text
     assert any(text in told for text in HOSTILE)
-    read_by_judges = f"{render_stages(rollout.parsed)}{render_transcript(rollout.parsed, lambda text: True)}"
+    read_by_judges = f"{render_stages(rollout.parsed)}{render_transcript(rollout.parsed)}"
     assert "Calm Bridge has depth 12 m." in read_by_judges
     assert not any(text in read_by_judges for text in HOSTILE)

@@ -154,39 +154,60 @@ def join_parts(parts: Iterable[Part]) -> str:
     return "".join(written)
 
 
+class _Tried(NamedTuple):
+    """A form that was measured."""
+
+    level: int
+    chars: int
+    room: int
+
+
 def fit_parts(
     parts: Sequence[Part],
-    fits: Callable[[Sequence[Part]], bool],
+    room: Callable[[Sequence[Part]], int],
     *,
     ranks: Sequence[Rank] = tuple(Rank),
-    grain: int = 1,
+    spare: int = 0,
 ) -> tuple[Part, ...]:
-    """The longest form that fits, to `grain` characters, with the parts of `ranks` shortened, the first rank first.
+    """The longest form that fits, with the parts of `ranks` shortened, the first rank first.
 
-    Where none fits, it is the one that has nothing of those parts.
+    `room` measures a form: how much more would fit, below 0 how much it is too long. Measuring is taken to be dear and
+    room to shrink nearly evenly with the characters. With `spare`, a form that has room for no more than that is long
+    enough. Where none fits, it is the one that has nothing of those parts.
     """
     ladder = [_Rung(parts, rank) for rank in reversed(ranks)]
-    most = sum(rung.height for rung in ladder) // grain
 
     def at(level: int) -> tuple[Part, ...]:
         """The last rank gets what it needs first, and those before it what is left over."""
-        left = level * grain
         shown = list(parts)
         for rung in ladder:
-            given = min(left, rung.height)
-            left -= given
+            given = min(level, rung.height)
+            level -= given
             for place, index in enumerate(rung.indices):
                 shown[index] = rung.cut(parts[index], place, given)
         return tuple(shown)
 
-    # The short forms are tried first: they cost little.
-    fitting, failing = -1, 0
-    while failing < most and fits(at(failing)):
-        fitting, failing = failing, min(most, 2 * failing + 1)
-    while failing - fitting > 1:
-        middle = (fitting + failing) // 2
-        fitting, failing = (middle, failing) if fits(at(middle)) else (fitting, middle)
-    return at(max(fitting, 0))
+    def chars(level: int) -> int:
+        return sum(len(part.text) for part in at(level))
+
+    def tried(level: int) -> _Tried:
+        return _Tried(level, chars(level), room(at(level)))
+
+    fitting, failing = tried(0), sum(rung.height for rung in ladder) + 1
+    # A character takes at most one of the room, or this guess fails and the next is better.
+    slope, halves = -1.0, False
+    while fitting.room > spare and failing - fitting.level > 1:
+        span = range(fitting.level + 1, failing)
+        aimed = fitting.chars - fitting.room / slope
+        middle = (fitting.level + failing) // 2
+        level = middle if halves else span[min(max(bisect_right(span, aimed, key=chars) - 1, 0), len(span) - 1)]
+        form = tried(level)
+        if form.chars > fitting.chars and form.room < fitting.room:
+            slope = (form.room - fitting.room) / (form.chars - fitting.chars)
+        # Where a guess was a bad one, the next form is the one in the middle.
+        halves = form.room > fitting.room // 2 or (form.room < 0 and level - fitting.level > len(span) // 2)
+        fitting, failing = (form, failing) if form.room >= 0 else (fitting, level)
+    return at(fitting.level)
 
 
 class _Rung:

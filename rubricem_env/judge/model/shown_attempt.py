@@ -37,9 +37,8 @@ def render_stages(parsed: ParsedTrajectory, *, tokens: int = TRAJECTORY_TOKENS) 
     written = sum(map(estimate_tokens, _texts(stages)))
     if written <= tokens and _size(stages, parsed) <= MOST_ESCAPED * max(tokens, LEAST_TOKENS):
         return stages
-    # A sixteenth of the tokens in characters is at most one in sixty of what is shown.
-    grain = max(1, tokens // 16)
-    return _staged(parsed, fit_parts(parts, lambda shown: _size(_staged(parsed, shown), parsed) <= tokens, grain=grain))
+    shown = fit_parts(parts, lambda form: tokens - _size(_staged(parsed, form), parsed), spare=tokens // 64)
+    return _staged(parsed, shown)
 
 
 def _size(stages: Mapping[str, Any], parsed: ParsedTrajectory) -> int:

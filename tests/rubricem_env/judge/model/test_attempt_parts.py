@@ -139,24 +139,26 @@ def test_control_characters_cannot_make_six_of_a_limit():
     assert size(render_stages(parsed)) <= 2 * 24_576
 
 
-def test_few_forms_of_an_attempt_are_tried():
+@pytest.mark.parametrize(("spare", "most"), [(0, 30), (900, 8)])
+@pytest.mark.parametrize("limit", [3_000, 20_000, 60_000, 100_000])
+def test_few_forms_of_an_attempt_are_measured(spare, most, limit):
     parsed = long_attempt()
-    calls = 0
+    measured = []
 
-    def fits(text):
-        nonlocal calls
-        calls += 1
-        return len(text) <= 60_000
+    def room(text):
+        # As tokens: not quite even.
+        measured.append(limit - len(text) * 3 // 4 - text.count("a") // 4)
+        return measured[-1]
 
-    render_transcript(parsed, fits)
-    # Up by doubling, then down by halving: twice the digits of the longest form.
-    assert calls <= 45
+    shown = render_transcript(parsed, room, spare=spare)
+    assert len(measured) <= most
+    assert 0 <= room(shown) <= max(spare, 100)
 
 
 @pytest.mark.parametrize("limit", [1_500, 3_000, 8_000, 30_000, 100_000])
 def test_a_reflection_prompt_has_the_answer_whole_and_leaves_out_in_the_same_order(limit):
     parsed = long_attempt()
-    shown = render_transcript(parsed, lambda text: len(text) <= limit)
+    shown = render_transcript(parsed, lambda text: limit - len(text))
     assert 0.9 * limit <= len(shown) <= limit
     assert "final " * 100 in shown
     assert left_out_of(shown) > 0
@@ -184,12 +186,12 @@ def test_attempts_in_other_stages_fit_too(scaffold):
         stages = render_stages(parsed, tokens=tokens)
         assert size(stages) <= tokens
         assert "the words" in json.dumps(stages[scaffold.last])
-    shown = render_transcript(parsed, lambda text: len(text) <= 2_000)
+    shown = render_transcript(parsed, lambda text: 2_000 - len(text))
     assert "the words" in shown
 
 
 def test_what_is_left_out_in_a_row_is_one_note():
-    shown = render_transcript(long_attempt(), lambda text: len(text) <= 1_500)
+    shown = render_transcript(long_attempt(), lambda text: 1_500 - len(text))
     assert shown.startswith("[... ")
     assert re.search(r"left out \.\.\.\]\s*\[\.\.\. ", shown) is None
     research = render_stages(long_attempt(), tokens=600)["research"]
