@@ -77,11 +77,13 @@ def list_jobs(chosen: argparse.Namespace, out: Path) -> Iterator[Job]:
     for name, more in (("tuned", ()), ("lora", ("lora={rank: 32}", "learning_rate=1.0e-3"))):
         tune = ("--config", "sft_smollm2", f"model={chosen.model}", f"samples={samples}", f"out={out / name}", *more)
         yield Job(name, "trainers.fine_tuning.sft", (*tune, *sizes["tune"]), "traces")
+    trained = []
     for name, changes in ARMS.items():
         if chosen.rehearse and name not in REHEARSED_ARMS:
             continue
         train = ("--config", "smollm2_almanac", f"policy={tuned}", f"out={out / name}", "probe=false")
-        yield Job(name, "trainers.local.command", (*train, *sizes["train"], *changes), "tuned")
+        trained.append(Job(name, "trainers.local.command", (*train, *sizes["train"], *changes), "tuned"))
+    yield from trained[:6]
     for name in ("tuned", "lora"):
         read = ("--split", "validation", "--json", str(out / f"reading_{name}.json"), *sizes["read"])
         yield Job(f"reading_{name}", "research.reading_test", (str(out / name / "model"), *read), name)
@@ -91,13 +93,20 @@ def list_jobs(chosen: argparse.Namespace, out: Path) -> Iterator[Job]:
         settings = ("--max-turn-tokens", "300", "--out", str(out / f"documents_{name}"), *sizes["documents"])
         # 3: a policy that answers nothing.
         yield Job(f"documents_{name}", "rubricem_agent.cli.main", (*ask, *settings), after, (0, 3))
+    yield from trained[6:]
 
 
 def start(job: Job, out: Path) -> subprocess.Popen[str]:
     """Its output goes to a log of its name."""
     found = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    # They share the card, and their caches come and go; and the processor.
-    own = {"PYTHONPATH": found, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "OMP_NUM_THREADS": "1"}
+    own = {
+        "PYTHONPATH": found,
+        # They share the card and the processor, and their caches come and go.
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "OMP_NUM_THREADS": "1",
+        # Products of float32 by the card's matrix units.
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1",
+    }
     with (out / f"{job.name}.log").open("a") as log:
         command = [sys.executable, "-m", job.module, *job.arguments]
         return subprocess.Popen(
@@ -141,7 +150,7 @@ def main() -> int:
     parser.add_argument("--documents", type=Path, help="a folder of questions.jsonl and index, of research/")
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument(
-        "--at-once", type=int, default=12, help="how many processes share the card; one takes some 13 GiB"
+        "--at-once", type=int, default=10, help="how many processes share the card; one takes some 13 GiB"
     )
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, at a tiny size")
     chosen = parser.parse_args()
