@@ -24,6 +24,8 @@ ARMS = {
     "distilled0": ("meta_policy=true", "references={share: 0.5, distill_context: true}"),
     "meta0": ("meta_policy=true",),
 }
+PATIENCE = 15.0
+"""Seconds until a process that was interrupted is killed."""
 REHEARSED_ARMS = ("ss0", "ao0", "meta0")
 SIZES = {
     "traces": (),
@@ -32,7 +34,6 @@ SIZES = {
     "train": (
         "steps=12",
         "evaluate_every=4",
-        "checkpoint_every=4",
         "record={every: 6, attempts: 2}",
     ),
     "read": (),
@@ -127,11 +128,9 @@ def run_all(jobs: Sequence[Job], out: Path, *, at_once: int, until: float) -> di
         if not running:
             break
         time.sleep(0.2)
-        is_late = time.monotonic() >= until
+        if time.monotonic() >= until:
+            interrupt([process for process, _ in running.values()])
         for name, (process, began) in list(running.items()):
-            if is_late and process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                process.wait()
             if process.poll() is not None:
                 del running[name]
                 seconds = f"{time.monotonic() - began:.0f} s"
@@ -140,6 +139,19 @@ def run_all(jobs: Sequence[Job], out: Path, *, at_once: int, until: float) -> di
                 if is_done:
                     (out / f"{name}.done").touch()
     return {job.name: ended.get(job.name, "not begun") for job in jobs}
+
+
+def interrupt(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End them all, those that do not end themselves too."""
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    ends = time.monotonic() + PATIENCE
+    for process in processes:
+        try:
+            process.wait(max(0.1, ends - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def main() -> int:
@@ -162,8 +174,9 @@ def main() -> int:
         log = out / f"{name}.log"
         last = log.read_text(errors="replace").strip().splitlines()[-2:] if log.exists() else []
         sys.stdout.write("\n".join([f"== {name}: {how}", *last]) + "\n")
-    # 130: it was interrupted at the end of the time, and goes on with the same command.
-    return 1 if any(how.startswith("code ") and not how.startswith("code 130") for how in ended.values()) else 0
+    # What was interrupted at the end of the time goes on with the same command.
+    failed = [how for how in ended.values() if how.startswith("code ") and not how.startswith(("code 130", "code -2"))]
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
