@@ -137,6 +137,11 @@ class Origin(StrEnum):
     TOOL = "tool"
 
 
+def source_lines(snippet: Snippet) -> tuple[str, str]:
+    """A snippet's title and address, on one line each and bounded."""
+    return " ".join(snippet.title[:MAX_TITLE].split()), " ".join(snippet.url[:MAX_URL].split())
+
+
 class Source(Frozen):
     """Where a snippet comes from, as its tool said; a field is empty where it did not say.
 
@@ -150,7 +155,8 @@ class Source(Frozen):
     @classmethod
     def of(cls, snippet: Snippet) -> "Source":
         """The snippet's own, on one line each and bounded."""
-        return cls(title=" ".join(snippet.title[:MAX_TITLE].split()), url=" ".join(snippet.url[:MAX_URL].split()))
+        title, url = source_lines(snippet)
+        return cls(title=title, url=url)
 
 
 class Observation(Frozen):

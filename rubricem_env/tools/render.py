@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rubricem_env.domain.scaffold import Scaffold
 from rubricem_env.domain.settings import Settings
-from rubricem_env.domain.trajectory import Snippet, Source, ToolResult, ToolStatus
+from rubricem_env.domain.trajectory import Snippet, ToolResult, ToolStatus, source_lines
 from rubricem_env.scaffold.grammar import DEFAULT, SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
 
@@ -114,16 +114,27 @@ def render_observation(
     without room is not shown and gets no id; the number of these is shown.
     """
 
-    def count(text: str) -> int:
-        return count_tokens(neutralize(text, scaffold))
+    @cache
+    def body_of(text: str) -> tuple[str, int]:
+        """As it is shown, and its tokens."""
+        body = neutralize(text, scaffold)
+        return body, count_tokens(body)
 
-    def count_quoted(text: str) -> int:
-        return count_tokens(_quoted(text, scaffold))
+    @cache
+    def quote_of(text: str) -> tuple[str, int]:
+        quote = _quoted(text, scaffold)
+        return quote, count_tokens(quote)
+
+    def count(text: str) -> int:
+        return body_of(text)[1]
 
     lines = []
+    room = caps.total
     if result.summary:
-        lines.append(_quoted(cap_text(result.summary, min(caps.summary, caps.total), count_quoted), scaffold))
-    room = caps.total - sum(map(count_tokens, lines))
+        capped = cap_text(result.summary, min(caps.summary, caps.total), lambda text: quote_of(text)[1])
+        quote, used = quote_of(capped)
+        lines.append(quote)
+        room -= used
     ids: list[str] = []
     for snippet in result.snippets:
         snippet_id = f"S_{first_id + len(ids)}"
@@ -131,10 +142,10 @@ def render_observation(
         free = room - count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
         if free < _LEAST:
             break
-        body = neutralize(cap_text(_written(snippet), min(caps.snippet, free), count), scaffold)
+        body, used = body_of(cap_text(_written(snippet), min(caps.snippet, free), count))
         lines.append(f"{tag}{body}</{SNIPPET}>")
         ids.append(snippet_id)
-        room = free - count_tokens(body)
+        room = free - used
     left_out = len(result.snippets) - len(ids)
     if left_out:
         lines.append(f"{left_out} more left out for length.")
@@ -160,8 +171,7 @@ def _state(result: ToolResult, *, is_bare: bool, count: TokenCount, scaffold: Sc
 
 
 def _written(snippet: Snippet) -> str:
-    source = Source.of(snippet)
-    head = " | ".join(filter(None, (source.title, source.url)))
+    head = " | ".join(filter(None, source_lines(snippet)))
     return f"{head}\n{snippet.text}" if head else snippet.text
 
 
