@@ -20,7 +20,7 @@ from rubricem_env.llm.http_failures import WEB_PAGE, ContextOverflow, is_web_pag
 from rubricem_env.llm.keys import redact_failure, redactor_of
 from rubricem_env.llm.limits.retry import parse_retry_after
 from rubricem_env.llm.wires.chat_wire import ChatWire
-from rubricem_env.llm.wires.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, is_refusal, learn_dialect
+from rubricem_env.llm.wires.dialects import AT_OPENAI, DIALECTS, REASONING_MODEL, in_dialect, is_refusal, learn_dialect
 from rubricem_env.llm.wires.openai_reply import WireReply, read_completion
 from rubricem_env.llm.wires.wire import Message, Wire
 
@@ -124,7 +124,7 @@ class OpenAICompatibleModel:
     ) -> AsyncGenerator[Delta, None]:
         sent = {**body, "model": self.name, "stream": True, wire.limit_name: max_tokens}
         try:
-            async with self._client.stream("POST", path, json=self._in_dialect(sent)) as response:
+            async with self._client.stream("POST", path, json=in_dialect(sent, self._dialect)) as response:
                 if response.status_code == httpx2.codes.OK:
                     async with aclosing(wire.read_stream(_lines(response))) as deltas:
                         async for delta in deltas:
@@ -148,10 +148,6 @@ class OpenAICompatibleModel:
 
     def _with_effort(self, request: ChatRequest) -> ChatRequest:
         return request if request.effort or not self._effort else request._replace(effort=self._effort)
-
-    def _in_dialect(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        renamed = ((self._dialect.get(name, name), value) for name, value in body.items())
-        return {name: value for name, value in renamed if name}
 
     def _has_learned(self, response: httpx2.Response, body: Mapping[str, Any], content: bytes) -> bool:
         """Whether a refusal told of a parameter that the model does not take, so that the request can be made again."""
@@ -196,9 +192,9 @@ class OpenAICompatibleModel:
 
     async def _post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Reply]) -> Reply:
         sent = {**body, "model": self.name}
-        response, content = await self._request("POST", path, self._in_dialect(sent))
+        response, content = await self._request("POST", path, in_dialect(sent, self._dialect))
         while self._has_learned(response, sent, content):
-            response, content = await self._request("POST", path, self._in_dialect(sent))
+            response, content = await self._request("POST", path, in_dialect(sent, self._dialect))
         if response.status_code != httpx2.codes.OK:
             raise self._refusal(response, content)
         try:

@@ -18,6 +18,8 @@ _INVALID = re.compile(r"['\"]loc['\"].*input should be", re.IGNORECASE)
 """The error of a check of the request, as pydantic words it."""
 Dialect = dict[str, str]
 """The name that the model takes in place of a parameter's. It is empty where the model takes none."""
+JSON_OBJECT = "json_object"
+"""In place of `response_format`: the older form of a schema, which llama-cpp-python takes alone."""
 DIALECTS: dict[tuple[str, str, str], Dialect] = {}
 """What was learned in this process, by address, path and model."""
 REASONING_MODEL = re.compile(r"gpt-5|o[1-9]\b")
@@ -40,12 +42,26 @@ def learn_dialect(dialect: Dialect, body: Mapping[str, Any], said: str) -> str:
     """
     if not _REFUSED.search(said):
         return ""
-    named = (name for name in _OPTIONAL if name in body and name not in dialect)
+    named = (name for name in _OPTIONAL if name in body and dialect.get(name, JSON_OBJECT) == JSON_OBJECT)
     refused = next((name for name in named if re.search(rf"[`'\"]{name}[`'\"]|\b{name}:", said)), "")
     if refused == "max_tokens":
         if "max_completion_tokens" not in said:
             return ""
         dialect[refused] = "max_completion_tokens"
+    elif refused == "response_format" and refused not in dialect and JSON_OBJECT in said:
+        dialect[refused] = JSON_OBJECT
     elif refused:
         dialect[refused] = ""
     return refused
+
+
+def in_dialect(body: Mapping[str, Any], dialect: Dialect) -> dict[str, Any]:
+    """The body as the model takes it."""
+    taken = {}
+    for name, value in body.items():
+        instead = dialect.get(name, name)
+        if instead == JSON_OBJECT:
+            taken[name] = {"type": JSON_OBJECT, "schema": value["json_schema"]["schema"]}
+        elif instead:
+            taken[instead] = value
+    return taken

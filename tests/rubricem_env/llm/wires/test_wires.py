@@ -333,7 +333,8 @@ async def test_a_stream_learns_as_well():
     assert picky.bodies[-1]["max_completion_tokens"] == 100
 
 
-async def test_a_schema_that_llama_cpp_python_refuses_with_a_server_error_is_left_out():
+@pytest.mark.parametrize("takes_object", [True, False])
+async def test_a_schema_that_llama_cpp_python_refuses_with_a_server_error_is_sent_in_its_form(takes_object, caplog):
     said = (
         "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'msg': \"Input should be 'text' or "
         "'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}]"
@@ -342,12 +343,19 @@ async def test_a_schema_that_llama_cpp_python_refuses_with_a_server_error_is_lef
 
     def answer(request):
         bodies.append(request.body)
-        return ModelReply(status=500, text=said) if "response_format" in request.body else "four"
+        shape = request.body.get("response_format")
+        is_refused = shape and not (takes_object and shape["type"] == "json_object")
+        return ModelReply(status=500, text=said) if is_refused else "four"
 
     request = ChatRequest("q", schema=Usage)
-    reply, _ = await use(ChatWire(), answer, complete(request), model="llama-cpp")
+    reply, _ = await use(ChatWire(), answer, complete(request), model=f"llama-cpp-{takes_object}")
     assert reply.text == "four"
-    assert len(bodies) == 2
+    shape = {"type": "json_object", "schema": Usage.model_json_schema()}
+    assert bodies[1]["response_format"] == shape
+    assert len(bodies) == (2 if takes_object else 3)
+    if not takes_object:
+        assert "response_format" not in bodies[2]
+        assert caplog.records[-1].getMessage().endswith("does not take response_format: it is left out")
 
 
 @pytest.mark.parametrize(
