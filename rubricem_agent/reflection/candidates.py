@@ -8,6 +8,7 @@ order, with nothing else but a leading thought.
 import re
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import cache
 from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
@@ -118,9 +119,10 @@ def render_transcript(parsed: ParsedTrajectory, room: Callable[[str], int] | Non
     parts = tuple(parts_of(parsed))
     if room is None:
         return _render(parts, parsed)
-    form = fit_parts(parts, lambda form: room(_render(form, parsed)), ranks=_SHORTENED, spare=spare)
+    measured = cache(room)
+    form = fit_parts(parts, lambda form: measured(_render(form, parsed)), ranks=_SHORTENED, spare=spare)
     shown = _render(form, parsed)
-    if room(shown) < 0:
+    if measured(shown) < 0:
         raise ReflectionError("the question and the answer alone are longer than the reflection prompt may be.")
     return shown
 

@@ -188,10 +188,11 @@ def fit_parts(
         return tuple(shown)
 
     def chars(level: int) -> int:
-        return sum(len(part.text) for part in at(level))
+        return _chars(at(level))
 
     def tried(level: int) -> _Tried:
-        return _Tried(level, chars(level), room(at(level)))
+        form = at(level)
+        return _Tried(level, _chars(form), room(form))
 
     fitting, failing = tried(0), sum(rung.height for rung in ladder) + 1
     # A character takes at most one of the room, or this guess fails and the next is better.
@@ -208,6 +209,10 @@ def fit_parts(
         halves = form.room > fitting.room // 2 or (form.room < 0 and level - fitting.level > len(span) // 2)
         fitting, failing = (form, failing) if form.room >= 0 else (fitting, level)
     return at(fitting.level)
+
+
+def _chars(form: Sequence[Part]) -> int:
+    return sum(len(part.text) for part in form)
 
 
 class _Rung:
