@@ -44,6 +44,8 @@ def test_who_follows_the_page_is_green(copy):
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-2000:]}"
 
     for patch, _ in PARTS.values():
+        run("git", "apply", "--check", "-C1", "-", text=patch)
+    for patch, _ in PARTS.values():
         run("git", "apply", "-C1", "-", text=patch)
     run(sys.executable, "-m", "tests.test_defaults")
     # All that the page says in one process, with the tests that guard the house.
