@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,28 +39,23 @@ class Way(NamedTuple):
 WAYS = (Way(64, 0), Way(64, 3), Way(64, 4), Way(32, 3, True), Way(16, 3, True), Way(8, 3, True), Way(8, 5, True))
 
 
-class CountingBatcher:
-    """Counts the passes of rows that draw, and what they draw."""
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Count the passes, the rows that draw in them, and what they draw."""
+    plain, counts = Batcher._pass, Counter[str]()
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._plain = Batcher._pass
+    def counted(
+        batcher: Batcher, jobs: Sequence[Job], drafts: Sequence[Sequence[int]] = ()
+    ) -> list[tuple[Job, list[Draw]]]:
+        drawn = plain(batcher, jobs, drafts)
+        counts.update(passes=1, rows=len(drawn), tokens=sum(len(tokens) for _, tokens in drawn))
+        return drawn
 
-    def __enter__(self) -> Counter[str]:
-        plain, counts = self._plain, self.counts
-
-        def counted(
-            batcher: Batcher, jobs: Sequence[Job], drafts: Sequence[Sequence[int]] = ()
-        ) -> list[tuple[Job, list[Draw]]]:
-            drawn = plain(batcher, jobs, drafts)
-            counts.update(passes=1, rows=len(drawn), tokens=sum(len(tokens) for _, tokens in drawn))
-            return drawn
-
-        Batcher._pass = counted  # type: ignore[method-assign]
-        return counts
-
-    def __exit__(self, *failure: object) -> None:
-        Batcher._pass = self._plain  # type: ignore[method-assign]
+    Batcher._pass = counted  # type: ignore[method-assign]
+    try:
+        yield counts
+    finally:
+        Batcher._pass = plain  # type: ignore[method-assign]
 
 
 async def decode(run: Run, way: Way, steps: int) -> None:
@@ -74,7 +70,7 @@ async def decode(run: Run, way: Way, steps: int) -> None:
 
     queries = list(run.train.values())
     began = time.process_time()
-    with CountingBatcher() as counts:
+    with counting() as counts:
         for step in range(steps):
             asked = queries[QUESTIONS * step : QUESTIONS * (step + 1)]
             order, size = (asked * GROUP_SIZE, 1) if way.is_staggered else (asked, GROUP_SIZE)

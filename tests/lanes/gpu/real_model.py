@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[3]
 ARMS = {
     **{f"ss{seed}": (f"seed={seed}",) for seed in range(3)},
     **{f"ao{seed}": (f"seed={seed}", "credit=answer_only") for seed in range(3)},
+}
+WITH_LESSONS = {
     "distilled0": ("meta_policy=true", "references={share: 0.5, distill_context: true}"),
     "meta0": ("meta_policy=true",),
 }
@@ -78,13 +80,14 @@ def list_jobs(chosen: argparse.Namespace, out: Path) -> Iterator[Job]:
     for name, more in (("tuned", ()), ("lora", ("lora={rank: 32}", "learning_rate=1.0e-3"))):
         tune = ("--config", "sft_smollm2", f"model={chosen.model}", f"samples={samples}", f"out={out / name}", *more)
         yield Job(name, "trainers.fine_tuning.sft", (*tune, *sizes["tune"]), "traces")
-    trained = []
-    for name, changes in ARMS.items():
-        if chosen.rehearse and name not in REHEARSED_ARMS:
-            continue
-        train = ("--config", "smollm2_almanac", f"policy={tuned}", f"out={out / name}", "probe=false")
-        trained.append(Job(name, "trainers.local.command", (*train, *sizes["train"], *changes), "tuned"))
-    yield from trained[:6]
+
+    def trained(arms: Mapping[str, tuple[str, ...]]) -> Iterator[Job]:
+        for name, changes in arms.items():
+            if not chosen.rehearse or name in REHEARSED_ARMS:
+                train = ("--config", "smollm2_almanac", f"policy={tuned}", f"out={out / name}", "probe=false")
+                yield Job(name, "trainers.local.command", (*train, *sizes["train"], *changes), "tuned")
+
+    yield from trained(ARMS)
     for name in ("tuned", "lora"):
         read = ("--split", "validation", "--json", str(out / f"reading_{name}.json"), *sizes["read"])
         yield Job(f"reading_{name}", "research.reading_test", (str(out / name / "model"), *read), name)
@@ -94,7 +97,7 @@ def list_jobs(chosen: argparse.Namespace, out: Path) -> Iterator[Job]:
         settings = ("--max-turn-tokens", "300", "--out", str(out / f"documents_{name}"), *sizes["documents"])
         # 3: a policy that answers nothing.
         yield Job(f"documents_{name}", "rubricem_agent.cli.main", (*ask, *settings), after, (0, 3))
-    yield from trained[6:]
+    yield from trained(WITH_LESSONS)
 
 
 def start(job: Job, out: Path) -> subprocess.Popen[str]:
