@@ -39,7 +39,8 @@ class LineFollower(Generic[LineT]):
         self.path = path
         self._kind: type[LineT] = kind
         self._is_index = is_index
-        self._offset = 0
+        self.end = 0
+        """The bytes that were read."""
         self.header: Header | None = None
         """The header of the recording that was read last."""
         self.damaged = 0
@@ -51,7 +52,7 @@ class LineFollower(Generic[LineT]):
             FileFormatError: a newer release wrote the file, or its first line is none of a record.
         """
         content, is_restarted = self.read_content()
-        return self.parse(content, self._offset - len(content)), is_restarted
+        return self.parse(content, self.end - len(content)), is_restarted
 
     def read_content(self) -> tuple[bytes, bool]:
         """As `read`, with the lines in one piece."""
@@ -65,13 +66,13 @@ class LineFollower(Generic[LineT]):
                         return b"", False
                     is_restarted = self._settle(first)
                 else:
-                    is_restarted = os.fstat(file.fileno()).st_size < self._offset and self._begin(None, 0)
-                file.seek(self._offset)
+                    is_restarted = os.fstat(file.fileno()).st_size < self.end and self._begin(None, 0)
+                file.seek(self.end)
                 content = file.read()
         except OSError as cause:
             raise FileFormatError(f"cannot read {self.path}: {cause.strerror or cause}.") from cause
         content = content[: content.rfind(b"\n") + 1]
-        self._offset += len(content)
+        self.end += len(content)
         return content, is_restarted
 
     def parse(self, content: bytes, at: int) -> list[tuple[LineSpan, LineT]]:
@@ -102,9 +103,9 @@ class LineFollower(Generic[LineT]):
         return self._begin(header, len(first))
 
     def _begin(self, header: Header | None, offset: int) -> bool:
-        is_restarted = self._offset > 0
+        is_restarted = self.end > 0
         self.header = header
-        self._offset = offset
+        self.end = offset
         self.damaged = 0
         return is_restarted
 

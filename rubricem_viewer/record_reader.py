@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
 from rubricem_records.files.packed_lines import PACKED, unpack_line
+from rubricem_records.rollouts.rollout_columns import COLUMNS_FILE, ColumnsPiece, NamedRows, make_rows, read_pieces
 from rubricem_records.rollouts.run_record import (
     GROUPS,
     RECORD_FOLDER,
@@ -83,6 +84,8 @@ class RunRecordReader:
         """The text of each by key; the text is that of the index, which may be truncated."""
         self._group_numbers: dict[str, int] = {}
         self._waiting = self.table.rows
+        self._columns_end = 0
+        """The bytes of the columns that were read."""
 
     @property
     def damaged(self) -> int:
@@ -107,7 +110,7 @@ class RunRecordReader:
                 self._group_numbers[group.id] = len(self.groups)
                 is_same = question == group.question
                 self.groups.append(group if is_same else group.model_copy(update={"question": question}))
-            self._take(rollouts)
+            self._take(rollouts, self._rollout_index.end - len(rollouts))
 
     def position(self, stage: str) -> int:
         """The index of a stage in the order.
@@ -181,9 +184,9 @@ class RunRecordReader:
             raise NotThereError(f"this run has recorded no question {question[:80]!r}.")
         return [number for number, head in enumerate(self.groups) if head.query_key == question]
 
-    def _take(self, content: bytes) -> None:
-        """Rollouts whose group is not there yet wait for it."""
-        added = [self.table.make_rows(self._columns(lines[0])) for lines in _LINES.finditer(content)]
+    def _take(self, content: bytes, at: int) -> None:
+        """Take in lines of the index that begin at a byte of it; rollouts whose group is not there yet wait for it."""
+        added = [self.table.with_own_endings(named) for named in self._named_rows(content, at)]
         rows = np.concatenate([self._waiting, *added])
         if len(rows):
             starts = np.flatnonzero(np.diff(rows["step"], prepend=-1) | np.diff(rows["place"], prepend=-1))
@@ -192,6 +195,33 @@ class RunRecordReader:
             rows["group"] = np.repeat(numbers, np.diff(starts, append=len(rows)))
             self._waiting = rows[rows["group"] < 0]
             self.table.rows = np.concatenate([self.table.rows, rows[rows["group"] >= 0]])
+
+    def _named_rows(self, content: bytes, at: int) -> Iterator[NamedRows]:
+        """By the columns where they stand for these lines; other lines are parsed."""
+        done = 0
+        for piece in self._read_columns() if content else ():
+            start, end = piece.at - at, piece.at - at + piece.size
+            begins_a_line = done <= start and (start == 0 or content[start - 1 : start] == b"\n")
+            if begins_a_line and piece.stands_for(content[start:end]):
+                yield from self._parsed(content[done:start])
+                yield piece.named
+                done = end
+        yield from self._parsed(content[done:])
+
+    def _read_columns(self) -> list[ColumnsPiece]:
+        """What was added to the columns; nothing where they cannot be read."""
+        path = self._folder / COLUMNS_FILE
+        try:
+            with path.open("rb") as file:
+                file.seek(self._columns_end)
+                pieces, size = read_pieces(file.read(), len(self.stages))
+        except OSError:
+            return []
+        self._columns_end += size
+        return pieces
+
+    def _parsed(self, content: bytes) -> Iterator[NamedRows]:
+        return (make_rows(self._columns(lines[0]), len(self.stages)) for lines in _LINES.finditer(content))
 
     def _columns(self, lines: bytes) -> dict[str, Sequence[Any]]:
         """The fields of heads by name; all lines at once, unless one of them is written in another way."""

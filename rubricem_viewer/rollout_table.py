@@ -1,14 +1,11 @@
-"""The rollouts of a run in columns, to filter and sort them without reading a trajectory.
+"""The rollouts of a run in columns, to filter and sort them without reading a trajectory."""
 
-A row takes about a hundred bytes.
-"""
-
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from rubricem_records.rollouts.rollout_columns import HeadRows, NamedRows, row_type
 from rubricem_viewer.filters import RolloutFilter
 
 Rows = npt.NDArray[np.intp]
@@ -16,33 +13,19 @@ Rows = npt.NDArray[np.intp]
 FloatT = TypeVar("FloatT", np.float32, np.float64)
 
 
-def _row_of(num_stages: int) -> np.dtype[np.void]:
-    return np.dtype(
-        [
-            *((name, np.int64) for name in ("at", "size", "step", "place", "attempt", "calls", "tokens", "violations")),
-            *(("group", np.int32), ("ending", np.int32), ("valid", np.bool_)),
-            *(("scores", np.float32, (num_stages,)), ("true", np.float32, (num_stages,))),
-        ]
-    )
-
-
 class RolloutTable:
     """Rows in the order of the record. Not thread-safe: the record holds a lock."""
 
     def __init__(self, num_stages: int) -> None:
-        self._row = _row_of(num_stages)
-        self.rows: npt.NDArray[np.void] = np.zeros(0, dtype=self._row)
+        self.rows: HeadRows = np.zeros(0, dtype=row_type(num_stages))
         self.endings: list[str] = []
         """All that have occurred; a row holds the index of its own."""
 
-    def make_rows(self, columns: Mapping[str, Sequence[Any]]) -> npt.NDArray[np.void]:
-        """Rows of the fields of `RolloutHead`, still without their groups."""
-        self.endings += [ending for ending in dict.fromkeys(columns["ending"]) if ending not in self.endings]
-        rows = np.zeros(len(columns["ending"]), dtype=self._row)
-        for name in columns.keys() & set(self._row.names or ()) - {"ending"}:
-            # None becomes NaN.
-            rows[name] = np.array(columns[name], dtype=self._row[name].base).reshape(rows[name].shape)
-        rows["ending"] = [self.endings.index(ending) for ending in columns["ending"]]
+    def with_own_endings(self, named: NamedRows) -> HeadRows:
+        """The rows with indexes into the endings of this table; new ones are added."""
+        self.endings += [ending for ending in named.endings if ending not in self.endings]
+        rows = named.rows.copy()
+        rows["ending"] = np.array([self.endings.index(ending) for ending in named.endings])[rows["ending"]]
         return rows
 
     def of_group(self, group: int) -> Rows:

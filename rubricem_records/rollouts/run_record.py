@@ -5,6 +5,7 @@
       rollouts.jsonl.gz  a line for each attempt: the trajectory, its judgement, its credit, its tokens
       groups.index.jsonl, rollouts.index.jsonl
                          a short line for each of those: its position in the file, and what a list shows of it
+      rollouts.columns   the index of rollouts once more, in binary (`rollout_columns.py`); it may be missing
       lessons.jsonl      a line for each change of the bank: the item at that time, with its vector
       vocabulary.json    the text of each token id
 

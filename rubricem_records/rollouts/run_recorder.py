@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -15,6 +16,7 @@ from rubricem_records.files.atomic_files import write_atomic, writing
 from rubricem_records.files.line_file import LineFile
 from rubricem_records.files.packed_lines import PACKED, pack_line
 from rubricem_records.rollouts.record_settings import WHOLE, RecordSettings
+from rubricem_records.rollouts.rollout_columns import COLUMNS_FILE, end_of_pieces, pack_piece
 from rubricem_records.rollouts.run_record import (
     GROUPS,
     LESSONS,
@@ -23,12 +25,16 @@ from rubricem_records.rollouts.run_record import (
     VOCABULARY_FILE,
     Entry,
     GroupEntry,
+    GroupHead,
     Header,
     LessonLine,
     RolloutEntry,
+    RolloutHead,
     group_head,
     rollout_head,
 )
+
+Head = TypeVar("Head", GroupHead, RolloutHead)
 
 
 class RunRecorder:
@@ -63,6 +69,7 @@ class RunRecorder:
         with writing(self._folder, self._way_out):
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
+                self._cut_columns(step)
                 for kind in (ROLLOUTS, GROUPS):
                     self._cut(kind, step, header)
                 kept = [line for line in _lines(self._lessons) if json.loads(line)["step"] <= step]
@@ -82,10 +89,17 @@ class RunRecorder:
         Raises:
             UsageError: the disk refuses.
         """
+        groups: list[GroupHead] = []
+        attempts: list[RolloutHead] = []
         for group, rollouts in entries:
             if group.step % self._sampled.every == 0:
-                self._append(GROUPS, [group], group_head)
-                self._append(ROLLOUTS, self._sampled.choose(rollouts), rollout_head)
+                groups += self._append(GROUPS, [group], group_head)
+                attempts += self._append(ROLLOUTS, self._sampled.choose(rollouts), rollout_head)
+        self._write(self._index(GROUPS), _lines_of(groups))
+        lines = _lines_of(attempts)
+        at = self._write(self._index(ROLLOUTS), lines)
+        if attempts:
+            self._write(self._columns, pack_piece(attempts, lines, at))
 
     def record_lessons(self, changed: Sequence[StoredItem], *, step: int) -> None:
         """Append what has changed in the bank: `bank.contents(since=recorder.bank_revision)`."""
@@ -105,15 +119,25 @@ class RunRecorder:
             with writing(self._folder, self._way_out):
                 write_atomic(path, content)
 
-    def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Frozen]) -> None:
+    def _append(self, kind: str, entries: Sequence[Entry], head_of: Callable[[Entry, int, int], Head]) -> list[Head]:
         packed = [pack_line(entry.model_dump_json().encode()) for entry in entries]
+        at = self._write(self._data(kind), b"".join(packed))
+        heads = []
+        for entry, line in zip(entries, packed, strict=True):
+            heads.append(head_of(entry, at, len(line)))
+            at += len(line)
+        return heads
+
+    def _write(self, path: Path, content: bytes) -> int:
+        """Append to a file; returns the byte at which the content begins."""
         with writing(self._folder, self._way_out):
-            at = LineFile(self._data(kind)).append_bytes(b"".join(packed))
-            heads = []
-            for entry, line in zip(entries, packed, strict=True):
-                heads.append(head_of(entry, at, len(line)).model_dump_json().encode())
-                at += len(line)
-            LineFile(self._index(kind)).append(heads)
+            return LineFile(path).append_bytes(content)
+
+    def _cut_columns(self, step: int) -> None:
+        """Keep the pieces up to `step`; a reader must not meet pieces of two recordings, so this comes first."""
+        if self._columns.exists():
+            content = self._columns.read_bytes()
+            write_atomic(self._columns, content[: end_of_pieces(content, step, len(self._stages))])
 
     def _cut(self, kind: str, step: int, header: Header) -> None:
         """Keep the lines up to `step`, in the data and in its index."""
@@ -130,6 +154,10 @@ class RunRecorder:
         _replace(self._index(kind), header, kept)
 
     @property
+    def _columns(self) -> Path:
+        return self._folder / COLUMNS_FILE
+
+    @property
     def _lessons(self) -> Path:
         return self._folder / f"{LESSONS}.jsonl"
 
@@ -138,6 +166,10 @@ class RunRecorder:
 
     def _index(self, kind: str) -> Path:
         return self._folder / f"{kind}.index.jsonl"
+
+
+def _lines_of(heads: Sequence[Frozen]) -> bytes:
+    return b"".join(head.model_dump_json().encode() + b"\n" for head in heads)
 
 
 def _lines(path: Path) -> list[str]:

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from rubricem_env.domain.base import Stage
+from rubricem_records.rollouts.rollout_columns import make_rows
 from rubricem_records.rollouts.run_record import GroupHead, Header
 from rubricem_viewer.filters import RolloutFilter
 from rubricem_viewer.record_reader import RunRecordReader, ShownHead
@@ -36,7 +37,8 @@ def table_of(heads):
     table = RolloutTable(4)
     for start in range(0, len(heads), 50):
         part = heads[start : start + 50]
-        rows = table.make_rows({name: [getattr(head, name) for head in part] for name in ShownHead.model_fields})
+        columns = {name: [getattr(head, name) for head in part] for name in ShownHead.model_fields}
+        rows = table.with_own_endings(make_rows(columns, 4))
         rows["group"] = rows["place"]
         table.rows = np.concatenate([table.rows, rows])
     return table
