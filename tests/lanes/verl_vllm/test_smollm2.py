@@ -54,5 +54,8 @@ def test_the_saved_weights_are_merged_into_a_model_that_answers(run):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-1_000:]
     (line,) = json.loads(done.stdout)
-    assert line["step"] == 2
-    assert line["scores"]
+    assert (line["step"], line["benchmark"]) == (2, "almanac")
+    assert line["low"] <= line["score"] <= line["high"]
+    answered = (run.folder / "watch" / "step-2" / "almanac" / "answers.jsonl").read_text().splitlines()
+    endings = [json.loads(answer)["trajectory"]["ending"] for answer in answered]
+    assert endings == ["answered", "answered"]
