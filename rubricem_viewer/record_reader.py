@@ -15,6 +15,7 @@ from pydantic import ValidationInfo, field_validator
 from rubricem_env.domain.base import STAGES
 from rubricem_env.domain.errors import FileFormatError
 from rubricem_env.domain.inputs import validating
+from rubricem_env.heap import filling_heap
 from rubricem_records.files.packed_lines import PACKED, unpack_line
 from rubricem_records.rollouts.rollout_columns import COLUMNS_FILE, ColumnsPiece, NamedRows, make_rows, read_pieces
 from rubricem_records.rollouts.run_record import (
@@ -98,7 +99,7 @@ class RunRecordReader:
         Raises:
             FileFormatError: a newer release wrote the record.
         """
-        with self.lock:
+        with self.lock, filling_heap():
             # Rollouts first: the group of each was written before it.
             rollouts, has_new_rollouts = self._rollout_index.read_content()
             groups, has_new_groups = self._group_index.read()

@@ -41,7 +41,7 @@ class TrainerCommand(NamedTuple):
     """KEY=VALUE."""
     out: Path
     steps: int
-    module: str = "rubricem_trainers.local.command"
+    module: str = "rubricem_trainers.local"
     """The module that Python runs."""
     keys: tuple[str, ...] = ()
     """The variables named like keys that it gets."""

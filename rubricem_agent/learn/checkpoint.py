@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 from rubricem_env.domain.base import Frozen
 from rubricem_env.domain.errors import BoundaryError, UsageError, boundary
 from rubricem_env.domain.inputs import refuse_larger_than_memory
+from rubricem_env.heap import filling_heap
 from rubricem_records.files.atomic_files import flush, write_text
 from rubricem_records.files.file_hash import sha256
 
@@ -95,7 +96,7 @@ class Checkpoint(Frozen):
             UsageError: a part has other contents than its writer gives it, though its hash is right.
         """
         try:
-            with boundary(BoundaryError, f"restore {self.folder}"):
+            with filling_heap(), boundary(BoundaryError, f"restore {self.folder}"):
                 yield
         except BoundaryError as cause:
             raise UsageError(f"{str(cause).splitlines()[0][:500]}. {_way_out(self.folder)}") from cause

@@ -40,6 +40,7 @@ from rubricem_agent.wiring.models import build_judge
 from rubricem_agent.wiring.tools import open_cache
 from rubricem_env.concurrency import HEAVY_WORK, derive_seed, run_heavy
 from rubricem_env.domain.errors import JudgeError, RubricEMError, UsageError
+from rubricem_env.heap import settle_heap
 from rubricem_env.judge.base import Judge
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.judgements import GroupJudgement, RolloutJudgement, refused_rubrics
@@ -152,6 +153,7 @@ class JudgeService(SharedLimits):
             prompts=self._prompts,
         )
         self.reflections.relaunch()
+        settle_heap()
 
     async def cached(self, key: str) -> str | None:
         """The cached result of a tool call; None where there is none."""

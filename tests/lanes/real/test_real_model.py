@@ -92,7 +92,7 @@ def test_it_is_trained_killed_and_resumed_to_the_end(tuned, tmp_path):
         "record=false",
     ]
     settings = ["--config", "smollm2_almanac", f"policy={tuned}", f"out={tmp_path}", *sizes]
-    command = [sys.executable, "-m", "rubricem_trainers.local.command", *settings]
+    command = [sys.executable, "-m", "rubricem_trainers.local", *settings]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         until = time.monotonic() + 300
         while not (tmp_path / "checkpoints" / "step-000001").exists():
@@ -100,6 +100,6 @@ def test_it_is_trained_killed_and_resumed_to_the_end(tuned, tmp_path):
             assert time.monotonic() < until
             time.sleep(0.2)
         os.kill(process.pid, signal.SIGKILL)
-    run("rubricem_trainers.local.command", *settings)
+    run("rubricem_trainers.local", *settings)
     steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps if step.get("encounter")] == [1, 2]
