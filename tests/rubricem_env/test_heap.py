@@ -19,9 +19,9 @@ def collector():
 def test_the_collector_is_as_before_also_after_a_failure(enabled):
     (gc.enable if enabled else gc.disable)()
 
-    with pytest.raises(KeyError), filling_heap():
-        assert not gc.isenabled()
-        raise KeyError
+    seen = []
+    with pytest.raises(IndexError), filling_heap():
+        seen[gc.isenabled()]
 
     assert gc.isenabled() == enabled
 
