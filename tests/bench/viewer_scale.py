@@ -2,22 +2,25 @@
 
     python -m tests.bench.viewer_scale --folder DIR [--rollouts 100000] [--tokens 1200]
 
-Writes the record once, then serves it in this process and times each page three times. An attempt's text is that of the
-test-suite, its tokens are --tokens long. With --whole N that is so in the last N steps alone: the attempts of earlier
-steps keep 400 tokens on disk, and the index says --tokens of them too. Memory is what the process holds beside the
-start.
+Writes the record once, then serves it in this process and times each page three times; the first page also without
+the columns of the record, in turn. An attempt's text is that of the test-suite, its tokens are --tokens long. With
+--whole N that is so in the last N steps alone: the attempts of earlier steps have 400 tokens. Memory is what the
+process holds beside the start.
 """
 
 import argparse
 import resource
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 
 from rubricem_env.domain.trajectory import query_key
 from rubricem_records.rollouts.packed_tokens import PackedTokens, pack_tokens
+from rubricem_records.rollouts.rollout_columns import COLUMNS_FILE
 from rubricem_records.rollouts.rollout_tokens import RolloutTokens
 from rubricem_records.rollouts.run_record import GroupEntry
 from rubricem_records.rollouts.run_recorder import RunRecorder
@@ -40,8 +43,6 @@ def write_run(folder: Path, steps: int, tokens: int, whole: int) -> None:
             fields = {"step": step, "place": place, "tokens": long if step > steps - whole else short}
             groups.append((group, [example.model_copy(update={**fields, "attempt": n}) for n in range(GROUP)]))
         recorder.record_step(groups)
-    index = folder / "record" / "rollouts.index.jsonl"
-    index.write_text(index.read_text().replace(f'"tokens":{SHORT},', f'"tokens":{tokens},'))
     (folder / "metrics.jsonl").write_text('{"step": 0, "held_out": {}, "valid": 1.0}\n')
 
 
@@ -54,6 +55,27 @@ def packed(size: int) -> PackedTokens:
             prompt_length=300,
         )
     )
+
+
+@contextmanager
+def columns_hidden(run: Path, *, is_hidden: bool) -> Iterator[None]:
+    """As if an earlier release had recorded the run."""
+    columns = run / "record" / COLUMNS_FILE
+    aside = columns.with_suffix(".aside")
+    if is_hidden:
+        columns.rename(aside)
+    yield
+    if is_hidden:
+        aside.rename(columns)
+
+
+def first_page(address: str) -> tuple[float, float]:
+    """Seconds on the clock and of the processor, for the list of runs and the first page of one."""
+    with client_of(address) as client:
+        began, used = time.perf_counter(), time.process_time()
+        way = f"/api/runs/{client.get('/api/runs').json()['runs'][0]['id']}"
+        client.get(f"{way}/trajectories", timeout=120).raise_for_status()
+        return time.perf_counter() - began, time.process_time() - used
 
 
 def held() -> float:
@@ -75,15 +97,16 @@ if __name__ == "__main__":
         write_run(run, steps, chosen.tokens, steps if chosen.whole is None else chosen.whole)
         size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file()) / 2**30
         sys.stdout.write(f"written in {time.perf_counter() - began:.0f} s, {size:.2f} GiB\n")
+    for _ in range(3):
+        for name in ("as recorded", "without columns"):
+            with columns_hidden(run, is_hidden=name == "without columns"), viewer(run) as address:
+                clock, processor = first_page(address)
+            sys.stdout.write(f"first page, {name}: {clock:.2f} s, {processor:.2f} s of processor time\n")
     before = held()
     with viewer(run) as address, client_of(address) as client:
-        began, used = time.perf_counter(), time.process_time()
+        first_page(address)
+        sys.stdout.write(f"memory after the first page: {held() - before:.2f} GiB\n")
         way = f"/api/runs/{client.get('/api/runs').json()['runs'][0]['id']}"
-        client.get(f"{way}/trajectories").raise_for_status()
-        spent = time.perf_counter() - began, time.process_time() - used
-        sys.stdout.write(
-            f"first page: {spent[0]:.2f} s, {spent[1]:.2f} s of processor time, {held() - before:.2f} GiB\n"
-        )
         for path in (
             "/trajectories",
             "/trajectories?page=400&sort=oldest",
