@@ -1,11 +1,11 @@
 """Measure a step of the local trainer beside one of TRL's GRPOTrainer: make bench-trl, or in its environment.
 
-    python tests/bench/trl_step.py [--references 512] [--steps 5] [--their-rows 8] [--json FILE]
+    python tests/bench/trl_step.py [--model FOLDER] [--references 512] [--steps 5] [--their-rows 8] [--json FILE]
 
-Both start from the policy `tiny`, get the same prompts as the same ids, and write exactly `--tokens` tokens for each of
-eight attempts at eight questions. In float32 on one thread, in one process, a step of ours before each of theirs; the
-first of each is not counted. Attempts have one turn and random rewards: over several turns no two trainers end at equal
-counts.
+Both start from one model (the policy `tiny`, a Qwen3, where none is named), get the same prompts as the same ids, and
+write exactly `--tokens` tokens for each of eight attempts at eight questions. In float32 on one thread, in one process,
+a step of ours before each of theirs; the first of each is not counted. Attempts have one turn and random rewards: over
+several turns no two trainers end at equal counts.
 
 What an attempt of equal length takes: theirs may not draw the end of a turn before its last token, ours does not heed
 it. Left to each is how it samples, pads, packs and passes over a batch. Prints one JSON object.
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM, TrainerCallback
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
@@ -86,11 +86,12 @@ class WholeTurn:
 class Ours:
     """The local trainer's step: sample, normalise rewards by group, one update."""
 
-    def __init__(self, model: Qwen3ForCausalLM, shape: Shape) -> None:
+    def __init__(self, folder: Path, shape: Shape) -> None:
         self.watch = Watch()
         self._shape = shape
         self._rng = np.random.default_rng(0)
         longest = max(map(len, shape.ids)) + shape.tokens
+        model = load_model(folder)
         self._batcher = Batcher(DenseDecoder(model, rows=ATTEMPTS, max_length=longest), drafts=Drafts(DRAFT_TOKENS))
         self._learner = Learner(
             model,
@@ -99,7 +100,7 @@ class Ours:
             max_grad_norm=MAX_NORM,
             micro_batch_tokens=PACK_TOKENS,
         )
-        self._frozen = load_model(Path(TINY))
+        self._frozen = load_model(folder)
 
     def step(self) -> None:
         self.watch.steps.append({})
@@ -185,7 +186,9 @@ class Turns(TrainerCallback):
         step[UPDATE] = step[STEP] - step[SAMPLING] - step[REFERENCE]
 
 
-def their_trainer(shape: Shape, tokenizer: PreTrainedTokenizerFast, *, steps: int, rows: int, out: str) -> TimedTrainer:
+def their_trainer(
+    folder: Path, shape: Shape, tokenizer: PreTrainedTokenizerFast, *, steps: int, rows: int, out: str
+) -> TimedTrainer:
     """TRL as it comes, but for what makes the two equal and `rows`, which is as many as it passes over at once."""
     rng = np.random.default_rng(0)
     settings = GRPOConfig(
@@ -211,7 +214,7 @@ def their_trainer(shape: Shape, tokenizer: PreTrainedTokenizerFast, *, steps: in
         max_grad_norm=MAX_NORM,
     )
     trainer = TimedTrainer(
-        model=str(model_folder(Path(TINY))),
+        model=str(model_folder(folder)),
         reward_funcs=lambda completions, **_: rng.random(len(completions)).tolist(),
         args=settings,
         train_dataset=Dataset.from_dict({"prompt": shape.prompts}),
@@ -255,6 +258,7 @@ def figures(shape: Shape, ours: Sequence[dict[str, float]], theirs: Sequence[dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=Path(TINY), help="a Llama, a Mistral, a Qwen2 or a Qwen3")
     parser.add_argument("--references", type=int, default=0, help="tokens before each question, as a bank puts them")
     parser.add_argument("--tokens", type=int, default=256, help="of each attempt")
     parser.add_argument("--steps", type=int, default=5)
@@ -262,11 +266,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(model_folder(Path(TINY)))
+    tokenizer = AutoTokenizer.from_pretrained(model_folder(chosen.model))
     shape = make_shape(tokenizer, references=chosen.references, tokens=chosen.tokens)
-    ours = Ours(load_model(Path(TINY)), shape)
+    ours = Ours(chosen.model, shape)
     with tempfile.TemporaryDirectory() as out:
-        trainer = their_trainer(shape, tokenizer, steps=chosen.steps, rows=chosen.their_rows, out=out)
+        trainer = their_trainer(chosen.model, shape, tokenizer, steps=chosen.steps, rows=chosen.their_rows, out=out)
         trainer.add_callback(Turns(ours, trainer.watch))
         trainer.train()
     report = json.dumps(figures(shape, ours.watch.steps, trainer.watch.steps), indent=1)
