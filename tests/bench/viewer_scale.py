@@ -97,12 +97,12 @@ if __name__ == "__main__":
         write_run(run, steps, chosen.tokens, steps if chosen.whole is None else chosen.whole)
         size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file()) / 2**30
         sys.stdout.write(f"written in {time.perf_counter() - began:.0f} s, {size:.2f} GiB\n")
+    before = held()
     for _ in range(3):
         for name in ("as recorded", "without columns"):
             with columns_hidden(run, is_hidden=name == "without columns"), viewer(run) as address:
                 clock, processor = first_page(address)
             sys.stdout.write(f"first page, {name}: {clock:.2f} s, {processor:.2f} s of processor time\n")
-    before = held()
     with viewer(run) as address, client_of(address) as client:
         first_page(address)
         sys.stdout.write(f"memory after the first page: {held() - before:.2f} GiB\n")
