@@ -20,7 +20,7 @@ other-tests: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PROCESSES) $(if $(COVERAGE),--cov --cov-report=) $(addprefix --ignore=,$(CORE_TESTS))
 
 LANES += example-lane fuzz-lane kill-lane
-example-lane: $(VENV)/.installed-test  ## the algorithm in one file learns
+example-lane: $(VENV)/.installed-test  ## the algorithm in one file learns; who follows the page for contributors is green
 	OMP_NUM_THREADS=2 timeout --kill-after=10s 400 $(BIN)/python -m pytest -q -p no:cacheprovider tests/lanes/example
 
 fuzz-lane: $(VENV)/.installed-test  ## random attacks with a new seed

@@ -18,7 +18,7 @@ verl-edges-lane: $(VERL)/.installed  ## what goes wrong in a run on veRL
 	$(VERL_ENVIRONMENT) timeout --kill-after=30s 2400 $(VERL)/bin/python $(LANE_PYTEST) tests/lanes/verl/edges
 
 verl-vllm-lane: $(VERL_VLLM)/.installed  ## the veRL backend on vLLM's CPU engine
-	$(VERL_ENVIRONMENT) timeout --kill-after=30s 660 $(VERL_VLLM)/bin/python $(LANE_PYTEST) tests/lanes/verl_vllm
+	$(VERL_ENVIRONMENT) timeout --kill-after=30s $(if $(RUBRICEM_SMOLLM2),1800,660) $(VERL_VLLM)/bin/python $(LANE_PYTEST) tests/lanes/verl_vllm
 
 # A step of ours beside one of veRL's own; half an hour on two quiet cores.
 bench-verl: $(VERL)/.installed $(VENV)/.installed-test  ## a step of ours beside one of veRL's own
