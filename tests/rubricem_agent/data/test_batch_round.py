@@ -20,8 +20,8 @@ from tests.search_server import SearchReply, SearchServer
 
 TRACES, QUESTIONS = 3_000, 300
 """Ten traces share a question, whose search is cached."""
-LATENCY, TOTAL, AT_ONCE = 0.05, 6.0, 2
-"""Seconds for one call, the limit of a call, and the calls at once; a round takes at least 300 x 0.05 s / 2 = 7.5 s."""
+LATENCY, TOTAL, AT_ONCE = 0.03, 4.0, 2
+"""Seconds for one call, the limit of a call, and the calls at once; a round takes at least 300 x 0.03 s / 2 = 4.5 s."""
 
 
 class TwoTurns:

@@ -174,7 +174,7 @@ def almanac(out: Path, **changes: object) -> LocalConfig:
         "out": out,
         "steps": 2,
         "questions_per_step": 1,
-        "group_size": 4,
+        "group_size": 2,
         "window": 1,
         "limits": {"max_tokens": 1_400},
         "context": {"fold_at": 420, "fold_to": 320, "keep": 1},
