@@ -7,7 +7,7 @@ backslash. The tag is short because each observation pays for its tokens.
 import re
 import string
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated
 
 from pydantic import Field
@@ -114,35 +114,35 @@ def render_observation(
     without room is not shown and gets no id; the number of these is shown.
     """
 
-    @cache
-    def body_of(text: str) -> tuple[str, int]:
-        """As it is shown, and its tokens."""
-        body = neutralize(text, scaffold)
-        return body, count_tokens(body)
+    # What was written last, as it is shown and with its tokens: what fits is what was counted last.
+    last: dict[str, tuple[str, int]] = {}
 
-    @cache
-    def quote_of(text: str) -> tuple[str, int]:
-        quote = _quoted(text, scaffold)
-        return quote, count_tokens(quote)
+    def shown(text: str, write: Callable[[str, Scaffold], str] = neutralize) -> tuple[str, int]:
+        if text not in last:
+            written = write(text, scaffold)
+            last.clear()
+            last[text] = written, count_tokens(written)
+        return last[text]
 
     def count(text: str) -> int:
-        return body_of(text)[1]
+        return shown(text)[1]
 
     lines = []
     room = caps.total
     if result.summary:
-        capped = cap_text(result.summary, min(caps.summary, caps.total), lambda text: quote_of(text)[1])
-        quote, used = quote_of(capped)
+        most = min(caps.summary, caps.total)
+        quote, used = shown(cap_text(result.summary, most, lambda text: shown(text, _quoted)[1]), _quoted)
+        last.clear()
         lines.append(quote)
         room -= used
     ids: list[str] = []
     for snippet in result.snippets:
         snippet_id = f"S_{first_id + len(ids)}"
         tag = f'<{SNIPPET} id="{snippet_id}">'
-        free = room - count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
+        free = room - _frame_tokens(tag, count_tokens)
         if free < _LEAST:
             break
-        body, used = body_of(cap_text(_written(snippet), min(caps.snippet, free), count))
+        body, used = shown(cap_text(_written(snippet), min(caps.snippet, free), count))
         lines.append(f"{tag}{body}</{SNIPPET}>")
         ids.append(snippet_id)
         room = free - used
@@ -151,6 +151,12 @@ def render_observation(
         lines.append(f"{left_out} more left out for length.")
     lines += _state(result, is_bare=not lines, count=count, scaffold=scaffold)
     return _wrap([*lines, *notices]), tuple(ids)
+
+
+@lru_cache(maxsize=1_024)
+def _frame_tokens(tag: str, count_tokens: TokenCount) -> int:
+    """What stands around a snippet that is cut."""
+    return count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
 
 
 def _quoted(text: str, scaffold: Scaffold) -> str:
