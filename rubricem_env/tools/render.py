@@ -113,7 +113,6 @@ def render_observation(
     and the environment's notices are added: only these begin a line outside the snippets without `> `. A snippet
     without room is not shown and gets no id; the number of these is shown.
     """
-
     # What was written last, as it is shown and with its tokens: what fits is what was counted last.
     last: dict[str, tuple[str, int]] = {}
 
