@@ -192,6 +192,10 @@ def check_sizes(shape: RunShape, machine: Machine) -> Iterator[Problem]:
         for what in ("GPUs", "memory", "disk") if on_gpu else ("disk",):
             yield what, str(refusal), "name the model's folder in actor_rollout_ref.model.path"
         return
+    if shape.engine == "vllm" and 0 < model.positions < shape.sampled_tokens:
+        state = f"max_model_len is {shape.sampled_tokens}, and its config.json names {model.positions} positions "
+        remedy = f"set actor_rollout_ref.rollout.max_model_len={model.positions}, or name a model of longer texts"
+        yield "model", f"{state}(max_position_embeddings): vLLM would not start", remedy
     if on_gpu and len(gpus) < shape.gpus_per_node:
         remedy = (
             f"start it on the head of a cluster of {shape.nodes} nodes with {shape.gpus_per_node} GPUs each, or set "

@@ -86,6 +86,8 @@ class ModelShape(NamedTuple):
     head_size: int = 128
     is_tied: bool = False
     """Whether input and output embeddings are one matrix."""
+    positions: int = 0
+    """The tokens of the longest text; 0 where it is not known."""
 
     @property
     def layer_parameters(self) -> int:
@@ -139,12 +141,13 @@ def find_model_shape(path: str) -> ModelShape:
         fields: Any = json.loads(file.read_text(encoding="utf-8"))
         layers, hidden, heads, kv_heads, mlp, vocabulary = (int(fields[key]) for key in _KEYS)
         head_size, is_tied = int(fields.get("head_dim") or hidden // heads), bool(fields.get("tie_word_embeddings"))
+        positions = int(fields.get("max_position_embeddings") or 0)
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as cause:
         raise ConfigError(
             f"{file} is not the config of a supported decoder: {type(cause).__name__}: {cause}. "
             f"It needs {', '.join(_KEYS)}."
         ) from cause
-    return ModelShape(layers, hidden, heads, kv_heads, mlp, vocabulary, head_size, is_tied)
+    return ModelShape(layers, hidden, heads, kv_heads, mlp, vocabulary, head_size, is_tied, positions)
 
 
 Amount = Annotated[float, Field(ge=0)]

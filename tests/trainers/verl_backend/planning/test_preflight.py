@@ -49,6 +49,18 @@ def test_a_cluster_that_has_everything_may_start_and_is_told_what_binds_its_step
     )
 
 
+def test_a_model_of_shorter_texts_than_vllm_is_to_read_is_refused(machine: FakeMachine, ready: list[str]) -> None:
+    config = Path(ready[0].partition("=")[2]) / "config.json"
+    config.write_text(config.read_text().replace("{", '{"max_position_embeddings": 20480, '))
+    found = missing(machine, *ready)
+    assert found == {
+        "model": "max_model_len is 26624, and its config.json names 20480 positions (max_position_embeddings): "
+        "vLLM would not start"
+    }
+    config.write_text(config.read_text().replace("20480", "26624"))
+    assert missing(machine, *ready) == {}
+
+
 def test_a_folder_of_prompts_that_lacks_one_is_missing_before_the_run(
     machine: FakeMachine, ready: list[str], tmp_path: Path
 ) -> None:
