@@ -26,8 +26,11 @@ CHANGES = (
     *("rubricem.window=1", "rubricem.reflection.num_candidates=2", "rubricem.reflection.new_tokens=128"),
     # All weights at once: vLLM refuses the tied head of a Llama in another part than the embedding.
     "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=640",
-    # One attempt at a time: 16,384 tokens of 49,152 logits took more than 23 GiB.
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=3200",
+    # One attempt at a time, and activations computed again: 16,384 tokens of 49,152 logits took more than 23 GiB.
+    *(
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=3200",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=true",
+    ),
     *("actor_rollout_ref.rollout.max_model_len=3200", "data.max_response_length=2048"),
     *("rubricem.limits.max_tokens=2048", "rubricem.reflection.total_tokens=3072"),
     *("actor_rollout_ref.actor.optim.lr=3e-5", "trainer.total_training_steps=2", "trainer.save_freq=2"),
