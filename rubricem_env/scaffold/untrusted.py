@@ -94,8 +94,13 @@ def neutralize(text: str, scaffold: Scaffold = DEFAULT) -> str:
     """The text with every reserved tag and control token neutralized; all other text is unchanged."""
     for opener in _INJECTIONS:
         if opener in text:
-            text = _patterns(opener, scaffold)[0].sub(rf"{opener}\\", text)
+            text = _patterns(opener, scaffold)[0].sub(_with_backslash, text)
     return text
+
+
+def _with_backslash(opener: re.Match[str]) -> str:
+    """A function, since a template for a replacement is parsed at each call."""
+    return opener[0] + "\\"
 
 
 def restore(text: str, scaffold: Scaffold = DEFAULT) -> str:
@@ -110,7 +115,7 @@ def defuse(text: str, scaffold: Scaffold = DEFAULT) -> str:
     """The text without control tokens, however often it is defused; the scaffold's tags stay what they are."""
     for opener in _INJECTIONS:
         if opener in text:
-            text = _control_token(opener, scaffold).sub(rf"{opener}\\", text)
+            text = _control_token(opener, scaffold).sub(_with_backslash, text)
     return text
 
 

@@ -7,7 +7,7 @@ backslash. The tag is short because each observation pays for its tokens.
 import re
 import string
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field
@@ -19,6 +19,8 @@ from rubricem_env.scaffold.grammar import DEFAULT, SNIPPET, TOOL_OUTPUT
 from rubricem_env.scaffold.untrusted import neutralize
 
 TokenCount = Callable[[str], int]
+Writer = Callable[[str, Scaffold], str]
+"""Makes foreign text inert."""
 CUT = " [cut]"
 _LETTERS = f"{string.ascii_letters}{string.whitespace}".encode()
 _DIGITS = string.digits.encode()
@@ -113,15 +115,15 @@ def render_observation(
     and the environment's notices are added: only these begin a line outside the snippets without `> `. A snippet
     without room is not shown and gets no id; the number of these is shown.
     """
-    # What was written last, as it is shown and with its tokens: what fits is what was counted last.
-    last: dict[str, tuple[str, int]] = {}
+    counted: dict[tuple[str, Writer], tuple[str, int]] = {}
 
-    def shown(text: str, write: Callable[[str, Scaffold], str] = neutralize) -> tuple[str, int]:
-        if text not in last:
+    def shown(text: str, write: Writer = neutralize) -> tuple[str, int]:
+        """As it is shown, and its tokens."""
+        found = counted.get((text, write))
+        if found is None:
             written = write(text, scaffold)
-            last.clear()
-            last[text] = written, count_tokens(written)
-        return last[text]
+            found = counted[text, write] = written, count_tokens(written)
+        return found
 
     def count(text: str) -> int:
         return shown(text)[1]
@@ -131,14 +133,13 @@ def render_observation(
     if result.summary:
         most = min(caps.summary, caps.total)
         quote, used = shown(cap_text(result.summary, most, lambda text: shown(text, _quoted)[1]), _quoted)
-        last.clear()
         lines.append(quote)
         room -= used
     ids: list[str] = []
     for snippet in result.snippets:
         snippet_id = f"S_{first_id + len(ids)}"
         tag = f'<{SNIPPET} id="{snippet_id}">'
-        free = room - _frame_tokens(tag, count_tokens)
+        free = room - count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
         if free < _LEAST:
             break
         body, used = shown(cap_text(_written(snippet), min(caps.snippet, free), count))
@@ -152,15 +153,12 @@ def render_observation(
     return _wrap([*lines, *notices]), tuple(ids)
 
 
-@lru_cache(maxsize=1_024)
-def _frame_tokens(tag: str, count_tokens: TokenCount) -> int:
-    """What stands around a snippet that is cut."""
-    return count_tokens(f"{tag}{CUT}</{SNIPPET}>\n")
-
-
 def _quoted(text: str, scaffold: Scaffold) -> str:
     """Foreign text that no line of the environment can be mistaken for."""
-    return "\n".join(f"> {line}" for line in _LINE_BREAK.split(neutralize(text, scaffold)))
+    inert = neutralize(text, scaffold)
+    # No printable character breaks a line, and asking for that is faster than to search.
+    lines = [inert] if inert.isprintable() else _LINE_BREAK.split(inert)
+    return "\n".join(f"> {line}" for line in lines)
 
 
 def render_notice(notice: str) -> str:
