@@ -1,8 +1,13 @@
 """Each patch of the page for contributors applies to the repository; `make example-lane` follows the page."""
 
+import re
 import subprocess
+from pathlib import Path
 
-from tests.lanes.example.test_contribute import PARTS, ROOT
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "howto" / "contribute.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"^## (A [^\n]*)\n.*?^```diff\n(.*?)^```.*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PARTS = {title: (patch, commands.splitlines()) for title, patch, commands in SECTION.findall(PAGE)}
 
 
 def test_the_page_has_all_kinds_of_parts_and_each_patch_applies():

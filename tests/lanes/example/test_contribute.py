@@ -1,18 +1,14 @@
 """Each patch of the page for contributors, applied to a copy of the repository as a contributor does, is green."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "howto" / "contribute.md").read_text(encoding="utf-8")
-SECTION = re.compile(r"^## (A [^\n]*)\n.*?^```diff\n(.*?)^```.*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PARTS = {title: (patch, commands.splitlines()) for title, patch, commands in SECTION.findall(PAGE)}
+from tests.docs.test_contribute import PARTS, ROOT
+
 COPIED = ("rubricem_env", "rubricem_records", "rubricem_viewer", "rubricem_agent", "trainers", "tests", "docs")
 PYTEST = "python -m pytest -q "
 WALLS = ("tests/test_house.py", "tests/test_layers.py", "tests/test_defaults.py")
