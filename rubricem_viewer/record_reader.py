@@ -222,9 +222,9 @@ class RunRecordReader:
         return pieces
 
     def _parsed(self, content: bytes) -> Iterator[NamedRows]:
-        return (make_rows(self._columns(lines[0]), len(self.stages)) for lines in _LINES.finditer(content))
+        return (make_rows(self._fields_of(lines[0]), len(self.stages)) for lines in _LINES.finditer(content))
 
-    def _columns(self, lines: bytes) -> dict[str, Sequence[Any]]:
+    def _fields_of(self, lines: bytes) -> dict[str, Sequence[Any]]:
         """The fields of heads by name; all lines at once, unless one of them is written in another way."""
         written = _head_line(len(self.stages)).findall(lines)
         if len(written) == lines.count(b"\n"):

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from rubricem_records.rollouts.rollout_columns import COLUMNS_FILE, pack_piece
+from rubricem_records.rollouts.rollout_columns import COLUMNS_FILE, pack_piece, read_pieces
 from rubricem_records.rollouts.run_record import rollout_head
 from rubricem_records.rollouts.run_recorder import RunRecorder
 from rubricem_viewer.record_reader import RunRecordReader
@@ -55,41 +55,54 @@ def table_without_columns(run, tmp_path):
     return table_of(plain)
 
 
-def parsed_lines(run, monkeypatch):
-    """How many lines of the index were parsed, and the table."""
-    lines = []
-    parse = RunRecordReader._columns
+MARK = 1_000
+"""Calls that are added to the rows of the columns, so that the table tells where its rows come from."""
 
-    def counted(reader, content):
-        lines.append(content.count(b"\n"))
-        return parse(reader, content)
 
-    monkeypatch.setattr(RunRecordReader, "_columns", counted)
+def parsed_lines(run):
+    """How many rows of the table do not come from the columns, and the table."""
     table = table_of(run)
-    monkeypatch.undo()
-    return sum(lines), table
+    columns_of(run).write_bytes(changed(columns_of(run).read_bytes(), lambda rows: rows.__setitem__("calls", MARK)))
+    reader = RunRecordReader(run)
+    reader.refresh()
+    return int((reader.table.rows["calls"] != MARK).sum()), table
 
 
-def test_no_line_is_parsed_that_has_a_piece(run, tmp_path, monkeypatch):
-    assert parsed_lines(run, monkeypatch) == (0, table_without_columns(run, tmp_path))
+def changed(content, change):
+    """The pieces with a change of their rows."""
+    pieces, end = read_pieces(content, 4)
+    assert end == len(content)
+    written = b""
+    for piece, after in zip(pieces, [*(piece.begin for piece in pieces[1:]), end], strict=True):
+        rows = piece.named.rows.copy()
+        change(rows)
+        written += content[piece.begin : after - rows.nbytes] + rows.tobytes()
+    return written
 
 
-def test_a_line_that_was_changed_by_hand_counts_as_it_is_now(run, tmp_path, monkeypatch):
+def test_no_line_is_parsed_that_has_a_piece(run, tmp_path):
+    expected = table_without_columns(run, tmp_path)
+    assert parsed_lines(run) == (0, expected)
+
+
+def test_a_line_that_was_changed_by_hand_counts_as_it_is_now(run, tmp_path):
     lines = index_of(run).read_text().splitlines(keepends=True)
     assert '"step":2' in lines[3]
     lines[3] = lines[3].replace('"calls":2', '"calls":7')
     index_of(run).write_text("".join(lines))
 
-    parsed, table = parsed_lines(run, monkeypatch)
+    expected = table_without_columns(run, tmp_path)
+    parsed, table = parsed_lines(run)
 
-    assert (parsed, table) == (2, table_without_columns(run, tmp_path))
+    assert (parsed, table) == (2, expected)
     assert '"calls": 7' in table[0][2]
 
 
-def test_a_line_that_has_become_longer_moves_the_others(run, tmp_path, monkeypatch):
+def test_a_line_that_has_become_longer_moves_the_others(run, tmp_path):
     index_of(run).write_text(index_of(run).read_text().replace('"calls":2', '"calls":12', 1))
 
-    assert parsed_lines(run, monkeypatch) == (6, table_without_columns(run, tmp_path))
+    expected = table_without_columns(run, tmp_path)
+    assert parsed_lines(run) == (6, expected)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 40, 300, -1])
@@ -111,12 +124,7 @@ def test_a_file_that_a_kill_has_cut_is_read_as_far_as_it_is_whole(run, tmp_path,
     ],
 )
 def test_rows_that_no_line_could_have_are_passed_over(run, tmp_path, change):
-    content = columns_of(run).read_bytes()
-    header, rest = content.split(b"\n", 1)
-    rows = RunRecordReader(run).table.rows
-    forged = np.frombuffer(rest, rows.dtype, json.loads(header)["rows"]).copy()
-    change(forged)
-    columns_of(run).write_bytes(header + b"\n" + forged.tobytes() + rest[forged.nbytes :])
+    columns_of(run).write_bytes(changed(columns_of(run).read_bytes(), change))
 
     assert table_of(run) == table_without_columns(run, tmp_path)
 
@@ -137,25 +145,26 @@ def test_rows_of_other_stages_than_the_record_are_passed_over(run, tmp_path):
     assert table_of(run) == table_without_columns(run, tmp_path) == ([], 6)
 
 
-def test_a_resume_removes_the_pieces_of_what_is_done_again(run, tmp_path, monkeypatch):
+def test_a_resume_removes_the_pieces_of_what_is_done_again(run, tmp_path):
     reader = RunRecordReader(run)
     reader.refresh()
     recorded(run, 2, 3, 4, after=1)
     reader.refresh()
 
-    assert parsed_lines(run, monkeypatch) == (0, table_without_columns(run, tmp_path))
-    assert shown(reader) == table_of(run)
+    assert shown(reader) == table_of(run) == table_without_columns(run, tmp_path)
+    assert parsed_lines(run) == (0, shown(reader))
     assert [json.loads(row)["step"] for row in shown(reader)[0]] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_record_that_an_earlier_release_began_is_continued(run, tmp_path, monkeypatch):
+def test_a_record_that_an_earlier_release_began_is_continued(run, tmp_path):
     columns_of(run).unlink()
     recorded(run, 4, after=3)
 
-    assert parsed_lines(run, monkeypatch) == (6, table_without_columns(run, tmp_path))
+    expected = table_without_columns(run, tmp_path)
+    assert parsed_lines(run) == (6, expected)
 
 
-def test_a_reader_follows_both_files(run, monkeypatch):
+def test_a_reader_follows_both_files(run):
     reader = RunRecordReader(run)
     for step in (4, 5):
         reader.refresh()
