@@ -4,7 +4,6 @@
 CORE := rubricem_env/domain/*,rubricem_env/scaffold/*,rubricem_agent/learn/credit.py,rubricem_agent/learn/credit_methods.py
 CORE_TESTS := tests/rubricem_env/domain tests/rubricem_env/scaffold $(filter-out %/test_planted_modules.py,$(wildcard tests/redteam/test_*.py)) tests/rubricem_agent/learn/test_credit.py tests/rubricem_agent/learn/test_credit_methods.py
 
-# The rest is traced only where COVERAGE is set, as CI does: tracing takes half of a test's time again.
 # What most tests do is wait, so four processes for the rest and one for the core keep two cores busy. The rest begins
 # first: its modules are imported while the types are checked. macOS cannot fork what has imported torch.
 PROCESSES := $(if $(filter Darwin,$(shell uname)),-n 2 --dist loadfile --no-loadscope-reorder,-p tests.forked --forks 4)
@@ -16,6 +15,7 @@ core-tests: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(CORE_TESTS) --cov --cov-report=
 	$(BIN)/python -m coverage report --include='$(CORE)' --fail-under=100
 
+# Traced only where COVERAGE is set, as in CI: tracing takes half of a test's time again.
 other-tests: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PROCESSES) $(if $(COVERAGE),--cov --cov-report=) $(addprefix --ignore=,$(CORE_TESTS))
 
