@@ -22,6 +22,7 @@ from rubricem_env.concurrency import HEAVY_WORK, run_heavy
 from rubricem_env.domain.judgement import Judgement, Provenance, Rubric
 from rubricem_env.domain.trajectory import Query, ToolCall, Trajectory
 from rubricem_env.env.episode import Episode, EpisodeLimits
+from rubricem_env.heap import filling_heap
 from rubricem_env.judge.group import Group
 from rubricem_env.judge.model.llm_judge import LLMJudge
 from rubricem_env.judge.pipeline import StepJudge
@@ -176,7 +177,8 @@ def main() -> None:
     saved = json.dumps(made.state_dict())
     of_all = BUFFERS / given.buffers
     found["saving 4,900 buffers"] = used(lambda: json.dumps(made.state_dict())) * of_all
-    found["loading them"] = used(lambda: RubricBuffer().load_state_dict(json.loads(saved))) * of_all
+    with filling_heap():  # as a checkpoint is restored
+        found["loading them"] = used(lambda: RubricBuffer().load_state_dict(json.loads(saved))) * of_all
     sys.stdout.write(f"attempts of {size:,.0f} characters, {CALLS} calls; buffers of {len(saved) // given.buffers:,}\n")
     for name, seconds in found.items():
         sys.stdout.write(f"{name:36} {seconds:6.2f} s\n")

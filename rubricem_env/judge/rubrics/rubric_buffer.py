@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 from pydantic import TypeAdapter
 
 from rubricem_env.domain.inputs import validating
-from rubricem_env.heap import filling_heap
 from rubricem_env.judge.rubrics.rubric_set import RubricSet
 
 _STATE = TypeAdapter(tuple[Literal[1], dict[str, str]])
@@ -54,7 +53,7 @@ class RubricBuffer:
         Raises:
             FileFormatError: of another version, or malformed.
         """
-        with filling_heap(), validating("the rubric buffer's state is malformed, or of another version"):
+        with validating("the rubric buffer's state is malformed, or of another version"):
             # A file may hold anything, so that it need not be a mapping.
             given = (state.get("version"), state.get("questions")) if isinstance(state, Mapping) else state
             _, texts = _STATE.validate_python(given, strict=True)
