@@ -64,9 +64,11 @@ def columns_hidden(run: Path, *, is_hidden: bool) -> Iterator[None]:
     aside = columns.with_suffix(".aside")
     if is_hidden:
         columns.rename(aside)
-    yield
-    if is_hidden:
-        aside.rename(columns)
+    try:
+        yield
+    finally:
+        if is_hidden:
+            aside.rename(columns)
 
 
 def first_page(address: str) -> tuple[float, float]:
