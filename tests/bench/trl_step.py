@@ -34,7 +34,8 @@ from trl import GRPOConfig, GRPOTrainer
 from rubricem_agent.learn.samples import Batch, Sample, pad_batch
 from rubricem_agent.policy.base import TINY, TINY_SYSTEM, model_folder
 from rubricem_agent.policy.dense_decoder import DenseDecoder
-from rubricem_agent.policy.local import Batcher, CacheRow, Drafts, Job, RandomNumbers, load_model
+from rubricem_agent.policy.drafts import Drafts
+from rubricem_agent.policy.local import Batcher, CacheRow, Job, RandomNumbers, load_model
 from rubricem_agent.prompting import AgentPrompt
 from rubricem_env.tools.corpus_search import read_documents
 from rubricem_env.world.almanac import shipped_corpus_path
