@@ -17,6 +17,10 @@ BUSY_SHARE = 0.5
 """Idle rows between busy ones are computed too, to avoid copying the cache, if at least this share is busy."""
 
 
+CPU_OPERATIONS, GPU_OPERATIONS = 10, 200
+"""About how many operations of a product a core, or a card, does while it reads a byte of memory."""
+
+
 class Feed(NamedTuple):
     """New tokens of one row, at the positions of its cache from `start` on."""
 
@@ -77,6 +81,18 @@ class RowDecoder:
         """Rows that have room in the cache: they are allocated as they are used."""
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
+        self._weights = sum(weight.numel() for weight in model.parameters())
+        self._weight_bytes = sum(weight.nbytes for weight in model.parameters())
+
+    def work(self, rows: int, width: int, length: int) -> float:
+        """About what a pass takes that reads `width` tokens in each row after `length` cached ones, in operations.
+
+        Weights and caches are read once, however many tokens there are.
+        """
+        position = sum(stored[0, :, 0].nbytes for stored in (*self._keys, *self._values))
+        read = self._weight_bytes + rows * length * position
+        per_byte = CPU_OPERATIONS if self.device.type == "cpu" else GPU_OPERATIONS
+        return 2.0 * self._weights * rows * width + per_byte * read
 
     @torch.inference_mode()
     def logits(self, feeds: Sequence[Feed]) -> Tensor:

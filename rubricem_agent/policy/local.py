@@ -5,7 +5,6 @@ Model folders are read without the network, as transformers writes them: weights
 """
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,7 +22,7 @@ from rubricem_agent.policy.base import Opening, model_folder
 from rubricem_agent.policy.causal_lm import max_positions, model_class, open_decoder
 from rubricem_agent.policy.chat_template import ChatMessage
 from rubricem_agent.policy.decoder import Feed, RowDecoder
-from rubricem_agent.policy.drafts import Drafts
+from rubricem_agent.policy.drafts import Drafts, common_prefix
 from rubricem_agent.policy.tokens import PolicyTokenizer, TokenConversation, TokenTurn
 from rubricem_env.domain.errors import ConfigError, ModelError, RubricEMError, boundary
 from rubricem_env.env.view import View
@@ -262,7 +261,7 @@ class Batcher:
         parsed = [(job, jobs[:index]) for index, job in enumerate(jobs) if job.num_pending > 1]
         drawing = [job for job in jobs if job.num_pending == 1]
         if drawing and (not parsed or self._waits_for_more(len(parsed), len(jobs))):
-            return self._pass(drawing, [self._draft(job) for job in drawing])
+            return self._pass(drawing, self._guesses(drawing))
         self._gathered = 0
         ready = [job for job, before in parsed if not self._waits_for_shared_prefix(job, before)]
         return self._pass(ready[: PREFILL_TOKENS * (4 if self._on_gpu else 1) // CHUNK])
@@ -272,13 +271,22 @@ class Batcher:
         self._gathered += 1
         return self._on_gpu and parsed < GATHERED_SHARE * jobs and self._gathered < GATHERING_PASSES
 
-    def _draft(self, job: Job) -> list[int]:
-        """Guesses of a row's next tokens, as far as they fit into its cache."""
-        if self.drafts is None:
+    def _guesses(self, jobs: Sequence[Job]) -> list[list[int]]:
+        """Guesses of each row's next tokens, as many as pay and fit into its cache."""
+        drafts = self.drafts
+        if drafts is None:
             return []
-        self.drafts.learn(job.ids, job.row.learnt)
-        job.row.learnt = len(job.ids)
-        return self.drafts.guess(job.ids)[: self._decoder.max_length - len(job.ids)]
+        for job in jobs:
+            drafts.learn(job.ids, job.row.learnt)
+            job.row.learnt = len(job.ids)
+        for job in jobs:
+            drafts.watch(job.row.number, job.ids)
+        longest = max(len(job.ids) for job in jobs)
+        drawn = [
+            tokens / self._decoder.work(len(jobs), width, longest) for width, tokens in enumerate(drafts.expected(), 1)
+        ]
+        paying = drawn.index(max(drawn))
+        return [drafts.guess(job.ids, min(paying, self._decoder.max_length - len(job.ids))) for job in jobs]
 
     def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
         """Copy the shared prefix from the cache of an earlier job; wait while that job still prefills it.
@@ -344,11 +352,6 @@ def draw_tokens(logits: torch.Tensor, jobs: Sequence[tuple[Job, int]]) -> list[D
     return list(zip(ids.tolist(), taken.tolist(), strict=True))
 
 
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """The length of the common prefix of two sequences of ids."""
-    return bisect_left(range(1, min(len(left), len(right)) + 1), True, key=lambda size: left[:size] != right[:size])
-
-
 class LocalPolicy:
     """A model in token mode. Each conversation has a row of the cache from its first turn until it is closed.
 
@@ -370,7 +373,7 @@ class LocalPolicy:
 
         After a change of weights open new conversations: the caches of old ones belong to the old weights. On a CPU,
         `threads` above 1 decode that many shares of the rows beside each other, each on one core. With `draft_tokens` a
-        pass checks that many guesses of the next tokens (speculative decoding by n-grams): faster where text repeats.
+        pass checks up to that many guesses of the next tokens (speculative decoding by n-grams): as many as pay.
         """
         threads = min(threads, rows) if model.device.type == "cpu" else 1
         each = -(-rows // threads)

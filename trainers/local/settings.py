@@ -101,8 +101,8 @@ class LocalConfig(RecipeSettings):
     depends on it.
     """
     draft_tokens: Annotated[int, Field(ge=0, exclude=True)] = 0
-    """Guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). The same tokens
-    are drawn.
+    """The most guesses of a row's next tokens that a pass of sampling checks (speculative decoding by n-grams). The
+    same tokens are drawn.
     """
     system: str | None = None
     """The system prompt; "" gives the whole agent prompt. None: the policy's own, or the tiny policy's in the almanac.

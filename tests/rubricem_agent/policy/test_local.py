@@ -12,13 +12,13 @@ from transformers.utils.logging import enable_progress_bar
 from rubricem_agent.policy.base import TINY, Listener, Opening
 from rubricem_agent.policy.decoder import Feed
 from rubricem_agent.policy.dense_decoder import DenseDecoder
+from rubricem_agent.policy.drafts import common_prefix
 from rubricem_agent.policy.local import (
     Batcher,
     CacheRow,
     Job,
     LocalPolicy,
     RandomNumbers,
-    common_prefix,
     draw_tokens,
     load_model,
     load_tokenizer,
@@ -188,9 +188,7 @@ async def test_drafts_change_the_number_of_passes_and_nothing_that_is_drawn(mode
     assert passes[3] < 0.5 * passes[1]
 
 
-async def test_each_pass_with_drafts_is_as_wide_as_the_last_so_that_no_number_depends_on_the_guesses(
-    model, tokenizer, opening
-):
+async def test_one_conversation_is_drafted_even_where_most_guesses_are_wrong(model, tokenizer, opening):
     policy = LocalPolicy(model, tokenizer, rows=2, max_length=2_000, draft_tokens=3)
     counting = policy.batchers[0]._decoder = Counting(model, rows=2, max_length=2_000)
     await turn(policy.open(opening, sampling=Sampling(), seed=1), 30)
@@ -199,6 +197,27 @@ async def test_each_pass_with_drafts_is_as_wide_as_the_last_so_that_no_number_de
     read = sum(1 for widths in counting.widths if sum(widths) > 4)
     assert read == -(-prompt // 256)
     assert counting.widths[read:] == [[4]] * (len(counting.widths) - read)
+
+
+async def test_many_conversations_are_drafted_only_as_long_as_the_guesses_pay(model, tokenizer, opening):
+    policy = LocalPolicy(model, tokenizer, rows=32, max_length=2_000, draft_tokens=3)
+    counting = policy.batchers[0]._decoder = Counting(model, rows=32, max_length=2_000)
+
+    async def play(sampling, first_seed):
+        before = len(counting.widths)
+        crowd = [policy.open(opening, sampling=sampling, seed=first_seed + number) for number in range(32)]
+        await asyncio.gather(*(turn(one, 40) for one in crowd))
+        for one in crowd:
+            one.close()
+        return [set(widths) for widths in counting.widths[before:] if max(widths) <= 4]
+
+    # This model draws its words at random, and at temperature 0 it repeats them.
+    random = await play(Sampling(), 0)
+    repeated = await play(Sampling(temperature=0.0), 100) + await play(Sampling(temperature=0.0), 100)
+    await policy.aclose()
+    # The first pass reads the end of the prompt.
+    assert [random[1], random[-1], repeated[1], repeated[-1]] == [{4}, {1}, {1}, {4}]
+    assert all(len(widths) == 1 for widths in (*random, *repeated))
 
 
 async def test_a_conversation_at_its_limit_is_drafted_no_further(model, tokenizer, opening):

@@ -12,7 +12,8 @@ import torch
 
 from rubricem_agent.policy.base import Listener, TurnEnd
 from rubricem_agent.policy.causal_lm import max_positions, open_decoder
-from rubricem_agent.policy.local import Batcher, CacheRow, Job, RandomNumbers, common_prefix, load_model, load_tokenizer
+from rubricem_agent.policy.drafts import common_prefix
+from rubricem_agent.policy.local import Batcher, CacheRow, Job, RandomNumbers, load_model, load_tokenizer
 from rubricem_agent.policy.tokens import TokenTurn
 
 
