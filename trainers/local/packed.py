@@ -265,7 +265,17 @@ def packed_hidden(model: DenseModel, pack: Pack) -> Tensor:
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if spans:
             return attend_at_once(queries, keys, values=values, spans=spans)
-        mixed = [_attend(queries, keys, values=values, run=run) for run in pack.runs]
+        # The gradient of one split is written once, that of a slice for each sample with zeros around it.
+        sizes = [*(run.stop - run.start for run in pack.runs), padding]
+        own, own_keys, own_values = (states.split(sizes) for states in (queries, keys, values))
+        places = {run.start: place for place, run in enumerate(pack.runs)}
+        mixed = []
+        for place, run in enumerate(pack.runs):
+            seen = [
+                torch.cat([states[places[run.head]][: run.shared], states[place]]) if run.shared else states[place]
+                for states in (own_keys, own_values)
+            ]
+            mixed.append(_attend(own[place], *seen))
         return torch.cat([*mixed, mixed[0].new_zeros(padding, mixed[0].shape[1])])
 
     for layer in model.model.layers:
@@ -273,23 +283,18 @@ def packed_hidden(model: DenseModel, pack: Pack) -> Tensor:
     return rms_norm(model.model.norm, hidden)
 
 
-def _attend(queries: Tensor, keys: Tensor, *, values: Tensor, run: SampleTokens) -> Tensor:
-    """(own tokens, heads x size): one sample's tokens attend to themselves and to their shared beginning."""
-    own = queries[run.start : run.stop].transpose(0, 1)[None]
+def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """(own tokens, heads x size): one sample's tokens attend to themselves and to the beginning that it shares."""
+    own, length = len(queries), len(keys)
     grouped = queries.shape[1] != keys.shape[1]
     # The causal kind skips half of the work, and fits only where there are as many queries as keys.
-    positions = torch.arange(run.length, device=queries.device)
-    visible = positions[None] <= positions[run.shared :, None] if run.shared else None
+    positions = torch.arange(length, device=queries.device)
+    visible = positions[None] <= positions[length - own :, None] if own < length else None
+    heads_first = (states.transpose(0, 1)[None] for states in (queries, keys, values))
     mixed = functional.scaled_dot_product_attention(
-        own, _seen(keys, run), _seen(values, run), attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
+        *heads_first, attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
     )
     return mixed[0].transpose(0, 1).flatten(1)
-
-
-def _seen(states: Tensor, run: SampleTokens) -> Tensor:
-    own = states[run.start : run.stop]
-    whole = torch.cat([states[run.head : run.head + run.shared], own]) if run.shared else own
-    return whole.transpose(0, 1)[None]
 
 
 class PackedSpans(NamedTuple):
