@@ -342,12 +342,13 @@ def draw_tokens(logits: torch.Tensor, jobs: Sequence[tuple[Job, int]]) -> list[D
     temperatures = torch.tensor([job.temperature for job, count in jobs for _ in range(count)], device=logits.device)
     greedy = temperatures == 0
     logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperatures)[:, None], dim=-1)
-    cumulative = logprobs.double().exp().cumsum(dim=-1)
+    cumulative = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
     numbers = [number for job, count in jobs for number in job.numbers.peek(count)]
     draws = torch.tensor(numbers, dtype=torch.float64, device=logits.device)
     # Scaled by the last sum, so that rounding cannot select an index beyond the vocabulary.
     sampled = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)[:, 0]
-    ids = torch.where(greedy, logits.argmax(dim=-1), sampled)
+    is_any_greedy = any(job.temperature == 0 for job, _ in jobs)
+    ids = torch.where(greedy, logits.argmax(dim=-1), sampled) if is_any_greedy else sampled
     taken = logprobs.gather(1, ids[:, None])[:, 0]
     return list(zip(ids.tolist(), taken.tolist(), strict=True))
 

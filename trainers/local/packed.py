@@ -267,7 +267,7 @@ def packed_hidden(model: DenseModel, pack: Pack) -> Tensor:
             return attend_at_once(queries, keys, values=values, spans=spans)
         # The gradient of one split is written once, that of a slice for each sample with zeros around it.
         sizes = [*(run.stop - run.start for run in pack.runs), padding]
-        own, own_keys, own_values = (states.split(sizes) for states in (queries, keys, values))
+        own, own_keys, own_values = (torch.split(states, sizes) for states in (queries, keys, values))
         places = {run.start: place for place, run in enumerate(pack.runs)}
         mixed = []
         for place, run in enumerate(pack.runs):
@@ -290,9 +290,9 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     # The causal kind skips half of the work, and fits only where there are as many queries as keys.
     positions = torch.arange(length, device=queries.device)
     visible = positions[None] <= positions[length - own :, None] if own < length else None
-    heads_first = (states.transpose(0, 1)[None] for states in (queries, keys, values))
+    queries, keys, values = (states.transpose(0, 1)[None] for states in (queries, keys, values))
     mixed = functional.scaled_dot_product_attention(
-        *heads_first, attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
+        queries, keys, values, attn_mask=visible, is_causal=visible is None, enable_gqa=grouped
     )
     return mixed[0].transpose(0, 1).flatten(1)
 
