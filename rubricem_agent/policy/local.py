@@ -282,10 +282,10 @@ class Batcher:
         for job in jobs:
             drafts.watch(job.row.number, job.ids)
         longest = max(len(job.ids) for job in jobs)
-        drawn = [
-            tokens / self._decoder.work(len(jobs), width, longest) for width, tokens in enumerate(drafts.expected(), 1)
-        ]
-        paying = drawn.index(max(drawn))
+        expected = drafts.expected()
+        # A GPU captures a graph for each width, so there it is all or none.
+        counts = (0, drafts.size) if self._on_gpu else range(drafts.size + 1)
+        paying = max(counts, key=lambda count: expected[count] / self._decoder.work(len(jobs), 1 + count, longest))
         return [drafts.guess(job.ids, min(paying, self._decoder.max_length - len(job.ids))) for job in jobs]
 
     def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
