@@ -172,7 +172,8 @@ def index_folder() -> Path:
 
 async def attack_index(rng: np.random.Generator) -> None:
     """One file of an index: it is refused, or searched."""
-    with tempfile.TemporaryDirectory() as name:
+    # A thread of tantivy may still write into the folder while it is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name) / "index"
         shutil.copytree(index_folder(), folder)
         path = pick(rng, sorted(each for each in folder.rglob("*") if each.is_file() and each.stat().st_size))
