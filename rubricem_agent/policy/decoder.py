@@ -15,8 +15,6 @@ from transformers import PreTrainedModel
 FIRST_CAPACITY = 1_024
 BUSY_SHARE = 0.5
 """Idle rows between busy ones are computed too, to avoid copying the cache, if at least this share is busy."""
-
-
 CPU_OPERATIONS, GPU_OPERATIONS = 10, 200
 """About how many operations of a product a core, or a card, does while it reads a byte of memory."""
 
@@ -81,7 +79,7 @@ class RowDecoder:
         """Rows that have room in the cache: they are allocated as they are used."""
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
-        self._weights = sum(weight.numel() for weight in model.parameters())
+        self._num_weights = sum(weight.numel() for weight in model.parameters())
         self._weight_bytes = sum(weight.nbytes for weight in model.parameters())
 
     def work(self, rows: int, width: int, length: int) -> float:
@@ -89,10 +87,11 @@ class RowDecoder:
 
         Weights and caches are read once, however many tokens there are.
         """
-        position = sum(stored[0, :, 0].nbytes for stored in (*self._keys, *self._values))
+        held = sum(stored.nbytes for stored in (*self._keys, *self._values))
+        position = held / max(1, self._held * (self._capacity + 1))
         read = self._weight_bytes + rows * length * position
         per_byte = CPU_OPERATIONS if self.device.type == "cpu" else GPU_OPERATIONS
-        return 2.0 * self._weights * rows * width + per_byte * read
+        return 2.0 * self._num_weights * rows * width + per_byte * read
 
     @torch.inference_mode()
     def logits(self, feeds: Sequence[Feed]) -> Tensor:

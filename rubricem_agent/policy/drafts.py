@@ -17,12 +17,12 @@ DRAFT_PRIOR = 32
 class Drafts:
     """Guesses of the next tokens: what followed the same few tokens last time, in this or another conversation.
 
-    A pass of the model checks them all, and what it draws does not depend on them: a token is drawn from the same
+    What a pass of the model draws does not depend on the guesses that it checks: a token is drawn from the same
     distribution with the same random number, and the guesses after one that was not drawn are dropped.
     """
 
     def __init__(self, size: int) -> None:
-        """Guesses of up to `size` tokens."""
+        """Each guess has `size` tokens."""
         self.size = size
         self.forget()
 
@@ -45,19 +45,19 @@ class Drafts:
             self._older = self._recent
             self._recent = {}
 
-    def watch(self, row: int, ids: Sequence[int]) -> None:
-        """Compare an earlier guess for a row with what has followed, and guess again as soon as that is decided.
+    def watch(self, row: int, ids: Sequence[int], guess: list[int]) -> None:
+        """Compare an earlier guess for a row with what has followed; watch this one as soon as that is decided.
 
-        The guess is made whether a pass checks it or not.
+        A guess is watched whether a pass checks it or not.
         """
-        start, guess = self._watched.get(row, (len(ids), []))
-        right = common_prefix(guess, ids[start:])
-        if right < len(guess) and start + right == len(ids):
+        start, earlier = self._watched.get(row, (len(ids), []))
+        right = common_prefix(earlier, ids[start:])
+        if right < len(earlier) and start + right == len(ids):
             return
         # Where the row has another conversation now, nothing has followed.
         if start < len(ids):
             self._count(right)
-        self._watched[row] = len(ids), self.guess(ids, self.size)
+        self._watched[row] = len(ids), guess
 
     def _count(self, right: int) -> None:
         self._guesses += 1
@@ -71,14 +71,14 @@ class Drafts:
         """How many tokens a row draws in a pass with no guess, with one, and so on, as far as the latest show."""
         return list(accumulate([1.0, *(count / self._guesses for count in self._right)]))
 
-    def guess(self, ids: Sequence[int], count: int) -> list[int]:
+    def guess(self, ids: Sequence[int]) -> list[int]:
         """Always as many, whatever was seen before."""
         context = list(ids[-DRAFT_ORDERS[0] :])
-        for _ in range(count):
+        for _ in range(self.size):
             keys = (tuple(context[-order:]) for order in DRAFT_ORDERS)
             continuations = (known[key] for key in keys for known in (self._recent, self._older) if key in known)
             context.append(next(continuations, context[-1]))
-        return context[len(context) - count :]
+        return context[-self.size :]
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

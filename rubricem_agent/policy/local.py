@@ -279,14 +279,16 @@ class Batcher:
         for job in jobs:
             drafts.learn(job.ids, job.row.learnt)
             job.row.learnt = len(job.ids)
-        for job in jobs:
-            drafts.watch(job.row.number, job.ids)
+        guesses = [drafts.guess(job.ids) for job in jobs]
+        for job, guess in zip(jobs, guesses, strict=True):
+            drafts.watch(job.row.number, job.ids, guess)
         longest = max(len(job.ids) for job in jobs)
         expected = drafts.expected()
         # A GPU captures a graph for each width, so there it is all or none.
         counts = (0, drafts.size) if self._on_gpu else range(drafts.size + 1)
         paying = max(counts, key=lambda count: expected[count] / self._decoder.work(len(jobs), 1 + count, longest))
-        return [drafts.guess(job.ids, min(paying, self._decoder.max_length - len(job.ids))) for job in jobs]
+        rooms = [self._decoder.max_length - len(job.ids) for job in jobs]
+        return [guess[: min(paying, room)] for guess, room in zip(guesses, rooms, strict=True)]
 
     def _waits_for_shared_prefix(self, job: Job, before: Sequence[Job]) -> bool:
         """Copy the shared prefix from the cache of an earlier job; wait while that job still prefills it.
