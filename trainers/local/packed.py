@@ -265,22 +265,28 @@ def packed_hidden(model: DenseModel, pack: Pack) -> Tensor:
     def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if spans:
             return attend_at_once(queries, keys, values=values, spans=spans)
-        # The gradient of one split is written once, that of a slice for each sample with zeros around it.
-        sizes = [*(run.stop - run.start for run in pack.runs), padding]
-        own, own_keys, own_values = (torch.split(states, sizes) for states in (queries, keys, values))
-        places = {run.start: place for place, run in enumerate(pack.runs)}
-        mixed = []
-        for place, run in enumerate(pack.runs):
-            seen = [
-                torch.cat([states[places[run.head]][: run.shared], states[place]]) if run.shared else states[place]
-                for states in (own_keys, own_values)
-            ]
-            mixed.append(_attend(own[place], *seen))
-        return torch.cat([*mixed, mixed[0].new_zeros(padding, mixed[0].shape[1])])
+        return _attend_by_sample(queries, keys, values=values, runs=pack.runs)
 
     for layer in model.model.layers:
         hidden = run_layer(layer, hidden, (cos[0, :, None], sin[0, :, None]), attend, _project)
     return rms_norm(model.model.norm, hidden)
+
+
+def _attend_by_sample(queries: Tensor, keys: Tensor, *, values: Tensor, runs: Sequence[SampleTokens]) -> Tensor:
+    """(tokens, heads x size): each sample's tokens see it alone; padding after the last one has zeros."""
+    # The gradient of one split is written once, that of a slice for each sample with zeros around it.
+    sizes = [run.stop - run.start for run in runs]
+    padding = len(queries) - runs[-1].stop
+    own, own_keys, own_values = (torch.split(states, [*sizes, padding]) for states in (queries, keys, values))
+    places = {run.start: place for place, run in enumerate(runs)}
+    mixed = []
+    for place, run in enumerate(runs):
+        seen = [
+            torch.cat([states[places[run.head]][: run.shared], states[place]]) if run.shared else states[place]
+            for states in (own_keys, own_values)
+        ]
+        mixed.append(_attend(own[place], *seen))
+    return torch.cat([*mixed, mixed[0].new_zeros(padding, mixed[0].shape[1])])
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
